@@ -1,0 +1,16 @@
+"""The records that travel through every floor: frozen, and without behaviour."""
+
+from .call import Invocation, LoadReport, Outcome, Reply
+from .spec import CallShape, Codec, MethodSpec, Parameter, ServiceSpec
+
+__all__ = [
+    "CallShape",
+    "Codec",
+    "Invocation",
+    "LoadReport",
+    "MethodSpec",
+    "Outcome",
+    "Parameter",
+    "Reply",
+    "ServiceSpec",
+]

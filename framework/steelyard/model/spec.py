@@ -1,0 +1,83 @@
+"""What a contract says, as data: derived once from decorators (``service``), read by codec, proxies and dispatch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+
+class CallShape(StrEnum):
+    UNARY = "unary"
+    SERVER_STREAM = "server_stream"
+
+
+class Codec(StrEnum):
+    """How bodies are written. PROTOBUF is for methods with exactly one message in and one message type out."""
+
+    MSGPACK = "msgpack"
+    PROTOBUF = "protobuf"
+
+
+_REQUIRED: Any = object()
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """One argument of a method. ``annotation`` is the resolved type (``Any`` when there is none)."""
+
+    name: str
+    annotation: Any = Any
+    default: Any = _REQUIRED
+
+    @property
+    def is_required(self) -> bool:
+        return self.default is _REQUIRED
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MethodSpec:
+    """One method of a contract.
+
+    ``returns`` is the resolved return type: of the one reply, or of one item of a stream. ``timeout_s`` is the
+    default deadline (None: the consumer's default). ``is_idempotent`` allows a repeat of a call that may have
+    run. ``hash_key`` names the argument whose value keeps calls on one node. ``priority`` 0 is degraded last.
+    ``fallback`` answers when the cluster cannot: a value, a function of the call's arguments, or LAST_GOOD_REPLY
+    (``service``); ``has_fallback`` tells None as a value from no fallback. ``raises`` are the exceptions that arrive
+    as themselves. ``is_async`` says how the *contract* declares it.
+    """
+
+    name: str
+    parameters: tuple[Parameter, ...] = ()
+    returns: Any = Any
+    shape: CallShape = CallShape.UNARY
+    codec: Codec = Codec.MSGPACK
+    timeout_s: float | None = None
+    is_idempotent: bool = False
+    hash_key: str | None = None
+    priority: int = 1
+    has_fallback: bool = False
+    fallback: Any = None
+    raises: tuple[type[Exception], ...] = ()
+    is_async: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServiceSpec:
+    """A service: its name, version and group, and its methods by name. ``key`` is ``[group/]name[:version]``."""
+
+    name: str
+    version: str = ""
+    group: str = ""
+    methods: Mapping[str, MethodSpec] = field(default_factory=dict)
+    contract: type | None = None
+
+    @property
+    def key(self) -> str:
+        group = f"{self.group}/" if self.group else ""
+        version = f":{self.version}" if self.version else ""
+        return f"{group}{self.name}{version}"
+
+
+Fallback = Callable[..., Any]

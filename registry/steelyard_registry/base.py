@@ -1,0 +1,104 @@
+"""What every registry promises: register a node, subscribe to a service, list what is there.
+
+One interface over ZooKeeper, a SQLite file, a fixed list and plain memory; one conformance suite proves it for
+all of them. Everything is asyncio-facing: a backend whose client has threads of its own (kazoo, SQLite) crosses
+over inside the backend, and its callbacks only enqueue.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Self
+
+from .node import Node, ServiceKey
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """The nodes of one service at one moment; built aside and swapped whole, so nobody sees half a list.
+
+    ``version`` grows with every change. ``is_stale`` says that the registry cannot vouch for the list now (it is
+    away, or it told us of an empty list, which keeps the last one). ``skipped`` counts entries that could not be
+    read; one bad entry never costs the list.
+    """
+
+    version: int = 0
+    nodes: tuple[Node, ...] = ()
+    is_stale: bool = False
+    skipped: int = 0
+
+
+class Registration(ABC):
+    """One node's own entry, kept alive until it is withdrawn."""
+
+    @property
+    @abstractmethod
+    def node(self) -> Node: ...
+
+    @abstractmethod
+    async def update(self, node: Node) -> None:
+        """Publish changed facts (state, weight, tags) of the same node. Raises ValueError for another identity."""
+
+    @abstractmethod
+    async def withdraw(self) -> None:
+        """Take the entry out. Idempotent; never raises because the registry is away."""
+
+
+class Subscription(ABC):
+    """A live view of one service."""
+
+    @property
+    @abstractmethod
+    def snapshot(self) -> Snapshot:
+        """The newest snapshot; never blocks."""
+
+    @abstractmethod
+    async def changed(self, after: int) -> Snapshot:
+        """The first snapshot whose version is greater than *after*; at once when it is already there.
+        Raises RegistryClosed when the subscription is closed."""
+
+    @abstractmethod
+    async def close(self) -> None:
+        """Idempotent."""
+
+
+class Registry(ABC):
+    """Where providers say that they are there.
+
+    ``async with registry:`` opens and closes it. ``open`` waits at most ``wait_s`` seconds for the first answer of
+    the registry and then raises RegistryUnreachable (None: waits for ever).
+    """
+
+    @property
+    @abstractmethod
+    def url(self) -> str:
+        """Where it is, without secrets."""
+
+    @abstractmethod
+    async def open(self, wait_s: float | None = 10.0) -> None: ...
+
+    @abstractmethod
+    async def register(self, node: Node) -> Registration: ...
+
+    @abstractmethod
+    async def subscribe(self, service: ServiceKey) -> Subscription:
+        """A view of *service*; the first snapshot is there when this returns."""
+
+    @abstractmethod
+    async def services(self) -> tuple[str, ...]:
+        """The interfaces that are known, sorted. For operators, not for the way of a call."""
+
+    @abstractmethod
+    async def close(self) -> None:
+        """Withdraw what was registered, close what was subscribed. Idempotent."""
+
+    async def __aenter__(self) -> Self:
+        await self.open()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
