@@ -91,7 +91,7 @@ class Node:
     started_at_ms: int = 0
     zone: str = ""
     hardware: Hardware = field(default_factory=Hardware)
-    tags: Mapping[str, str] = EMPTY
+    tags: Mapping[str, str] = field(default_factory=lambda: EMPTY)  # a plain default is refused by Python 3.11
 
     @property
     def service_key(self) -> str:
