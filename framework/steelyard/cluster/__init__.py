@@ -1,0 +1,24 @@
+"""A cluster as one Invoker: directory, picking, failover, and the control loop beside them."""
+
+from .channels import ChannelPool
+from .control import control_loop
+from .directory import Directory
+from .invoker import ClusterInvoker, Failover
+from .registries import open_at
+from .verdict import is_business, is_transport, may_repeat, outcome_of
+from .where import Predicate, where
+
+__all__ = [
+    "ChannelPool",
+    "ClusterInvoker",
+    "Directory",
+    "Failover",
+    "Predicate",
+    "control_loop",
+    "is_business",
+    "is_transport",
+    "may_repeat",
+    "open_at",
+    "outcome_of",
+    "where",
+]

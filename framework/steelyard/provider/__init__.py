@@ -1,0 +1,5 @@
+"""The serving side: Provider."""
+
+from .provider import Provider
+
+__all__ = ["Provider"]

@@ -1,0 +1,126 @@
+"""Directory: from registry events to the nodes that a reference may call.
+
+It follows one subscription, keeps what passes the reference's ``where``, holds a channel for each address, and
+hands the node set to the balancing policy in one call. It never stops on an error: a directory that dies silently
+leaves a consumer with yesterday's cluster.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+
+from steelyard.errors import NoProvider
+from steelyard.wire import Channel
+from steelyard_registry import Node, Registry, RegistryClosed, RegistryError, ServiceKey, Snapshot, Subscription
+
+from .channels import ChannelPool
+from .where import Predicate
+
+log = logging.getLogger(__name__)
+
+# After an unexpected error: long enough not to spin, short enough that nobody waits for it.
+RETRY_AFTER_S = 1.0
+
+
+class Directory:
+    """The live node set of one reference. ``run`` is the loop; whoever starts it awaits it."""
+
+    def __init__(
+        self,
+        registry: Registry,
+        key: ServiceKey,
+        channels: ChannelPool,
+        on_nodes: Callable[[Sequence[Node]], None],
+        predicate: Predicate | None = None,
+        expression: str = "",
+    ) -> None:
+        self._registry = registry
+        self._key = key
+        self._pool = channels
+        self._on_nodes = on_nodes
+        self._predicate = predicate
+        self._expression = expression
+        self._channels: dict[str, Channel] = {}
+        self._nodes: tuple[Node, ...] = ()
+        self._known = 0
+        self._first = asyncio.Event()
+        self.snapshot = Snapshot()
+
+    @property
+    def nodes(self) -> tuple[Node, ...]:
+        """What may be called now: registered, of this key, and within ``where``."""
+        return self._nodes
+
+    def channel(self, address: str) -> Channel | None:
+        """The channel to a node's address; None when the node has gone in the meantime."""
+        return self._channels.get(address)
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether the registry has answered at least once."""
+        return self._first.is_set()
+
+    async def first(self) -> None:
+        """Waits for the registry's first answer."""
+        await self._first.wait()
+
+    async def run(self) -> None:
+        """Follows the registry until cancelled or until the registry is closed."""
+        while True:
+            try:
+                subscription = await self._registry.subscribe(self._key)
+                await self._follow(subscription)
+            except RegistryClosed:
+                return
+            except (RegistryError, OSError) as error:
+                log.warning("%s: cannot follow %s: %s; trying again", self._key, self._registry.url, error)
+            except Exception:
+                log.exception("%s: error while following %s; trying again", self._key, self._registry.url)
+            await asyncio.sleep(RETRY_AFTER_S)
+
+    def close(self) -> None:
+        """Gives all channels back. Call it when ``run`` has ended."""
+        self._take(Snapshot(version=self.snapshot.version))
+
+    def absent(self) -> NoProvider:
+        """Why there is nothing to call, in words that say what to do."""
+        at = self._registry.url
+        if not self.is_ready:
+            return NoProvider(f"{self._key}: the registry {at} has not answered yet")
+        if self._known == 0:
+            return NoProvider(
+                f"no provider of {self._key} is registered at {at}; start one with `steelyard serve`, "
+                "or check the service name, version and group"
+            )
+        if not self._nodes:
+            return NoProvider(
+                f"{self._known} nodes provide {self._key} at {at}, but none fits where={self._expression!r}"
+            )
+        states = sorted(f"{node.address} is {node.state.value}, weight {node.weight}" for node in self._nodes)
+        return NoProvider(f"no node of {self._key} takes calls now: {'; '.join(states[:8])}")
+
+    async def _follow(self, subscription: Subscription) -> None:
+        try:
+            snapshot = subscription.snapshot
+            while True:
+                self._take(snapshot)
+                self._first.set()
+                snapshot = await subscription.changed(snapshot.version)
+        finally:
+            await asyncio.shield(subscription.close())
+
+    def _take(self, snapshot: Snapshot) -> None:
+        nodes = tuple(node for node in snapshot.nodes if self._predicate is None or self._predicate(node))
+        wanted = {node.address for node in nodes}
+        for address in wanted - self._channels.keys():
+            self._channels[address] = self._pool.acquire(address)
+        gone = self._channels.keys() - wanted
+        self.snapshot = snapshot
+        self._known = len(snapshot.nodes)
+        self._nodes = nodes
+        self._on_nodes(nodes)
+        for address in gone:
+            del self._channels[address]
+            self._pool.release(address)

@@ -1,0 +1,69 @@
+"""A server stream that is accounted to its node when it ends, in whatever way it ends."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+from steelyard.balance import Candidate, Policy
+from steelyard.errors import RpcError
+from steelyard.model import Outcome
+
+from .verdict import is_transport, outcome_of
+
+
+class AccountedStream(AsyncIterator[Any]):
+    """A class and not an async generator, because a generator that is never started never runs its ``finally``."""
+
+    def __init__(
+        self,
+        stream: AsyncIterator[Any],
+        policy: Policy,
+        candidate: Candidate,
+        clock: Callable[[], float],
+        started_s: float,
+    ) -> None:
+        self._stream = stream
+        self._policy = policy
+        self._candidate = candidate
+        self._clock = clock
+        self._started_s = started_s
+        self._is_open = True
+
+    def __aiter__(self) -> AccountedStream:
+        return self
+
+    async def __anext__(self) -> Any:
+        try:
+            return await anext(self._stream)
+        except StopAsyncIteration:
+            self._end(Outcome.OK)
+            raise
+        except RpcError as error:
+            error.node = error.node or self._candidate.node.identity
+            self._end(outcome_of(error), is_transport(error))
+            raise
+        except BaseException:
+            self._end(Outcome.IGNORED)
+            raise
+
+    async def aclose(self) -> None:
+        self._end(Outcome.IGNORED)
+        close = getattr(self._stream, "aclose", None)
+        if close is not None:
+            await close()
+
+    def _end(self, outcome: Outcome, is_transport: bool = False) -> None:
+        if self._is_open:
+            self._is_open = False
+            now_s = self._clock()
+            self._policy.ended(
+                self._candidate,
+                outcome,
+                now_s,
+                latency_s=now_s - self._started_s,
+                is_transport=is_transport,
+            )
+
+    def __del__(self) -> None:
+        self._end(Outcome.IGNORED)

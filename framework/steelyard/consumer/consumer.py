@@ -1,0 +1,199 @@
+"""Consumer: refers to services and calls them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import Any, Self, TypeVar, cast
+
+from steelyard.balance import make_policy
+from steelyard.cluster import ChannelPool, Failover, open_at, where
+from steelyard.codec import codec_for, generic_codec
+from steelyard.errors import ConfigError
+from steelyard.filter import Codecs
+from steelyard.invoke import Stack
+from steelyard.model import MethodSpec, ServiceSpec
+from steelyard.service import service_spec
+from steelyard.telemetry import Telemetry
+from steelyard.wire import WireLimits
+from steelyard_registry import Registry, ServiceKey
+
+from .proxy import CallOptions, Proxy, reference_of
+from .reference import Reference, ReferenceStatistics, default_stack
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+
+class Consumer:
+    """The calling side.
+
+        async with Consumer(registry="zookeeper://127.0.0.1:2181") as consumer:
+            ctr = consumer.refer(Ctr)
+            y = await ctr.predict(7, x)
+
+    ``registry``: a URL, an open Registry, or None for the embedded one of this user. ``timeout_s``: the deadline of
+    methods that declare none [3 s]. ``registry_wait_s``: how long opening waits for the registry [10 s; None: for
+    ever]. ``telemetry``: None (whatever OpenTelemetry SDK the application has set up), or a Telemetry.
+    """
+
+    def __init__(
+        self,
+        registry: str | Registry | None = None,
+        *,
+        application: str = "",
+        timeout_s: float = 3.0,
+        registry_wait_s: float | None = 10.0,
+        limits: WireLimits | None = None,
+        telemetry: Telemetry | str | None = None,
+    ) -> None:
+        if not timeout_s > 0:
+            raise ConfigError(f"Consumer.timeout_s: more than 0 seconds, not {timeout_s!r}")
+        self._registry_at = registry
+        self._application = application
+        self._timeout_s = timeout_s
+        self._registry_wait_s = registry_wait_s
+        self._limits = limits
+        self._telemetry = Telemetry.of(telemetry, service_name=application or "steelyard-consumer")
+        self._registry: Registry | None = None
+        self._channels: ChannelPool | None = None
+        self._references: list[Reference] = []
+
+    @property
+    def registry(self) -> Registry:
+        """The open registry."""
+        return self._opened()[0]
+
+    async def open(self) -> None:
+        """Opens the registry. Raises RegistryUnavailable after ``registry_wait_s``, ConfigError for a bad URL."""
+        if self._registry is None:
+            self._registry = await open_at(self._registry_at, self._registry_wait_s)
+            self._channels = ChannelPool(self._limits, self._application)
+
+    def refer(
+        self,
+        contract: type[T],
+        *,
+        where: str | None = None,
+        policy: str = "dual",
+        timeout_s: float | None = None,
+        retries: int = 2,
+        version: str | None = None,
+        group: str | None = None,
+        stack: Callable[[Stack], Stack] | None = None,
+    ) -> T:
+        """An object with the contract's methods, each of which calls the cluster. Refer once and keep it.
+
+        ``where`` picks nodes by their facts (``hw.kind == 'gpu' and zone == 'a'``). ``policy`` names the balancing
+        policy [dual]. ``version`` and ``group`` override the contract's; ``*`` takes any. ``stack`` edits the filters:
+        ``stack=lambda s: s.insert_before("codec", Position("mine", my_filter, "why"))``.
+        """
+        spec = service_spec(contract)
+        spec = _with_key(spec, version, group)
+        codecs = {(spec.key, name): codec_for(method) for name, method in spec.methods.items()}
+        return cast(T, self._refer(spec, codecs, where, policy, timeout_s, retries, stack))
+
+    def generic(
+        self,
+        service: str,
+        methods: Sequence[MethodSpec],
+        *,
+        where: str | None = None,
+        policy: str = "dual",
+        timeout_s: float | None = None,
+        retries: int = 2,
+    ) -> Any:
+        """A proxy for a service whose contract is not at hand: *service* is its key, arguments and replies are plain
+        values, and they are checked by the provider."""
+        key = ServiceKey.parse(service)
+        spec = ServiceSpec(
+            name=key.interface,
+            version=key.version,
+            group=key.group,
+            methods={method.name: method for method in methods},
+        )
+        codecs = {(spec.key, method.name): generic_codec() for method in methods}
+        return self._refer(spec, codecs, where, policy, timeout_s, retries, None)
+
+    def _refer(
+        self,
+        spec: ServiceSpec,
+        codecs: Codecs,
+        expression: str | None,
+        policy: str,
+        timeout_s: float | None,
+        retries: int,
+        edit: Callable[[Stack], Stack] | None,
+    ) -> Proxy:
+        registry, channels = self._opened()
+        own = default_stack(spec, codecs, self._telemetry)
+        reference = Reference(
+            spec,
+            registry,
+            channels,
+            make_policy(policy),
+            build_stack=lambda: edit(own) if edit else own,
+            failover=Failover(retries=retries),
+            predicate=where(expression) if expression else None,
+            expression=expression or "",
+            telemetry=self._telemetry,
+        )
+        proxy = Proxy(reference, timeout_s or self._timeout_s, CallOptions())
+        reference.start()
+        self._references.append(reference)
+        return proxy
+
+    async def ready(self, proxy: object, *, nodes: int = 1, wait_s: float | None = 10.0) -> None:
+        """Waits until at least *nodes* nodes are known for *proxy*. Raises NoProvider after *wait_s* seconds."""
+        reference = reference_of(proxy)
+        try:
+            async with asyncio.timeout(wait_s):
+                await reference.ready(nodes)
+        except TimeoutError:
+            raise reference.absent() from None
+
+    def statistics(self, proxy: object) -> ReferenceStatistics:
+        """What the consumer knows of the nodes behind *proxy*, and why it treats them as it does."""
+        return reference_of(proxy).statistics()
+
+    async def close(self) -> None:
+        """Ends the references and their connections, and the registry if this consumer opened it. Idempotent."""
+        references, self._references = self._references, []
+        for reference in references:
+            await reference.close()
+        channels, self._channels = self._channels, None
+        registry, self._registry = self._registry, None
+        if channels is not None:
+            await channels.close()
+        if registry is not None and registry is not self._registry_at:
+            await registry.close()
+        self._telemetry.close()
+
+    def _opened(self) -> tuple[Registry, ChannelPool]:
+        if self._registry is None or self._channels is None:
+            raise ConfigError("the consumer is not open: use `async with Consumer(...) as consumer:` or `await open()`")
+        return self._registry, self._channels
+
+    async def __aenter__(self) -> Self:
+        await self.open()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+
+def _with_key(spec: ServiceSpec, version: str | None, group: str | None) -> ServiceSpec:
+    if version is None and group is None:
+        return spec
+    return ServiceSpec(
+        name=spec.name,
+        version=spec.version if version is None else version,
+        group=spec.group if group is None else group,
+        methods=spec.methods,
+        contract=spec.contract,
+    )

@@ -1,0 +1,180 @@
+"""Proxies: objects that look like the contract and call the cluster.
+
+Methods are made once, when a service is referred to, as closures over what a call needs, and are kept in the instance:
+an attribute look-up finds them without binding. Each call builds one Invocation and awaits one Invoker.
+"""
+
+from __future__ import annotations
+
+import inspect
+import time
+from collections.abc import AsyncIterator, Callable, Generator, Mapping
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import Any, TypeVar, cast
+
+from steelyard.balance import hash_key
+from steelyard.errors import ConfigError
+from steelyard.invoke import Invoker, serving
+from steelyard.model import CallShape, Invocation, MethodSpec, ServiceSpec
+from steelyard.service import bind_arguments
+
+from .reference import Reference
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallOptions:
+    """What a caller may say of its calls, beside their arguments. ``timeout_s``: None leaves it to the method and the
+    consumer. ``attachments`` travel with the call as strings. ``priority``: 0 is degraded last."""
+
+    timeout_s: float | None = None
+    attachments: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    priority: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.timeout_s is not None and not self.timeout_s > 0:
+            raise ConfigError(f"timeout_s: more than 0 seconds, not {self.timeout_s!r}")
+        if self.priority is not None and self.priority < 0:
+            raise ConfigError(f"priority: 0 or more, not {self.priority!r}")
+
+
+class Proxy:
+    """One referenced service. Its methods are the contract's; see ``with_options`` for settings by call."""
+
+    def __init__(self, reference: Reference, timeout_s: float, options: CallOptions) -> None:
+        self._reference = reference
+        self._timeout_s = timeout_s
+        self._options = options
+        self._make_methods()
+
+    def _make_methods(self) -> None:
+        spec, invoker = self._reference.spec, self._reference.invoker
+        for method in spec.methods.values():
+            make = _unary if method.shape is CallShape.UNARY else _stream
+            call = make(_opener(spec.key, method, self._timeout_s, self._options), invoker)
+            setattr(self, method.name, _dressed(call, method, spec))
+
+    def __repr__(self) -> str:
+        spec = self._reference.spec
+        return f"<proxy of {spec.key}: {', '.join(sorted(spec.methods))}>"
+
+
+def reference_of(proxy: object) -> Reference:
+    """The reference behind what ``refer()`` gave; TypeError for anything else."""
+    if not isinstance(proxy, Proxy):
+        raise TypeError(f"not something that refer() gave: {proxy!r}")
+    return proxy._reference
+
+
+def with_options(proxy: T, **options: Any) -> T:
+    """A copy of *proxy* whose calls have other CallOptions: ``with_options(ctr, timeout_s=0.1, attachments={...})``."""
+    if not isinstance(proxy, Proxy):
+        raise TypeError(f"with_options takes what refer() gave, not {type(proxy).__name__}")
+    changed = Proxy(proxy._reference, proxy._timeout_s, replace(proxy._options, **options))
+    return cast(T, changed)
+
+
+Opener = Callable[[tuple[Any, ...], dict[str, Any]], Invocation]
+
+
+def _opener(service: str, spec: MethodSpec, timeout_s: float, options: CallOptions) -> Opener:
+    """The function that turns the arguments of a call into its Invocation."""
+    name = spec.name
+    own_timeout_s = options.timeout_s or spec.timeout_s or timeout_s
+    priority = spec.priority if options.priority is None else options.priority
+    attachments = options.attachments
+    hash_at = next((at for at, parameter in enumerate(spec.parameters) if parameter.name == spec.hash_key), None)
+    clock = time.monotonic
+    get_serving = serving.get
+
+    def open_call(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Invocation:
+        bound = bind_arguments(spec, args, kwargs)
+        deadline_at = clock() + own_timeout_s
+        outer = get_serving()
+        if outer is not None and outer.deadline_at < deadline_at:
+            deadline_at = outer.deadline_at
+        key = None if hash_at is None else hash_key(bound[hash_at])
+        return Invocation(service, name, bound, None, deadline_at, attachments, priority, key, spec)
+
+    return open_call
+
+
+def _unary(open_call: Opener, invoker: Invoker) -> Callable[..., Any]:
+    async def call(*args: Any, **kwargs: Any) -> Any:
+        return (await invoker(open_call(args, kwargs))).value
+
+    return call
+
+
+def _stream(open_call: Opener, invoker: Invoker) -> Callable[..., Any]:
+    def call(*args: Any, **kwargs: Any) -> Stream:
+        return Stream(invoker, open_call(args, kwargs))
+
+    return call
+
+
+class Stream(AsyncIterator[Any]):
+    """The items of a server stream: ``async for item in ctr.explain(7)``, or ``await`` it first, as the contract's
+    declaration asks for. The call starts with the first item; ``aclose`` (or leaving ``async with``) cancels it."""
+
+    def __init__(self, invoker: Invoker, invocation: Invocation) -> None:
+        self._invoker = invoker
+        self._invocation = invocation
+        self._items: AsyncIterator[Any] | None = None
+        self._is_over = False
+
+    async def __anext__(self) -> Any:
+        if self._is_over:
+            raise StopAsyncIteration
+        try:
+            if self._items is None:
+                self._items = await self._open()
+            return await anext(self._items)
+        except BaseException:
+            self._is_over = True
+            raise
+
+    async def _open(self) -> AsyncIterator[Any]:
+        reply = await self._invoker(self._invocation)
+        return reply.stream if reply.stream is not None else _given(reply.value)
+
+    async def aclose(self) -> None:
+        self._is_over = True
+        close = getattr(self._items, "aclose", None)
+        if close is not None:
+            await close()
+
+    def __await__(self) -> Generator[Any, None, Stream]:
+        return self
+        yield  # makes this a generator function, which is what __await__ has to return
+
+    async def __aenter__(self) -> Stream:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
+
+
+async def _given(value: Any) -> AsyncIterator[Any]:
+    """What a fallback gave in place of a stream."""
+    if isinstance(value, AsyncIterator):
+        async for item in value:
+            yield item
+    else:
+        for item in value:
+            yield item
+
+
+def _dressed(call: Callable[..., Any], method: MethodSpec, spec: ServiceSpec) -> Callable[..., Any]:
+    """Name, signature and docstring of the contract's method, so that help() and completion show the contract."""
+    call.__name__ = method.name
+    call.__qualname__ = f"{spec.name}.{method.name}"
+    declared = getattr(spec.contract, method.name, None)
+    if declared is not None:
+        call.__doc__ = declared.__doc__
+        signature = inspect.signature(declared)
+        own = [parameter for name, parameter in signature.parameters.items() if name != "self"]
+        call.__signature__ = signature.replace(parameters=own)  # type: ignore[attr-defined]
+    return call

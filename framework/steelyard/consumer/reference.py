@@ -1,0 +1,112 @@
+"""Reference: everything that stands behind one ``refer()``: directory, policy, filters and the two loops."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from steelyard.balance import Policy, PolicyStatistics
+from steelyard.cluster import ChannelPool, ClusterInvoker, Directory, Failover, Predicate, control_loop
+from steelyard.errors import NoProvider
+from steelyard.filter import Codecs, client_codec, client_metrics, client_tracing, degrade
+from steelyard.invoke import Invoker, Position, Stack
+from steelyard.model import LoadReport, ServiceSpec
+from steelyard.telemetry import Telemetry
+from steelyard_registry import Node, Registry, ServiceKey, Snapshot
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReferenceStatistics:
+    """What a reference sees now: the registry's snapshot and the policy's numbers for every node."""
+
+    service: str
+    policy: str
+    snapshot: Snapshot
+    balance: PolicyStatistics
+
+
+def default_stack(spec: ServiceSpec, codecs: Codecs, telemetry: Telemetry) -> Stack:
+    """The filters of a reference, outermost first."""
+    return Stack(
+        Position("tracing", client_tracing(telemetry), "a span covers all that follows, retries and fallbacks too"),
+        Position("metrics", client_metrics(telemetry), "measures what the caller sees"),
+        Position("codec", client_codec(codecs), "values outside, bytes inside; a retry never encodes twice"),
+        Position("degrade", degrade(spec), "answers for the whole cluster, so after failover has given up"),
+    )
+
+
+class Reference:
+    """Lives as long as its consumer. ``start`` begins the loops; ``close`` ends and awaits them."""
+
+    def __init__(
+        self,
+        spec: ServiceSpec,
+        registry: Registry,
+        channels: ChannelPool,
+        policy: Policy,
+        *,
+        build_stack: Callable[[], Stack],
+        failover: Failover,
+        predicate: Predicate | None,
+        expression: str,
+        telemetry: Telemetry,
+    ) -> None:
+        self.spec = spec
+        self._policy = policy
+        self._nodes_changed = asyncio.Event()
+        self._channels = channels
+        self._clock = time.monotonic
+        self._dice = random.random
+        key = ServiceKey(interface=spec.name, version=spec.version, group=spec.group)
+        self._directory = Directory(registry, key, channels, self._take_nodes, predicate, expression)
+        cluster = ClusterInvoker(self._directory, policy, clock=self._clock, dice=self._dice, failover=failover)
+        self.stack = build_stack()
+        self.invoker: Invoker = self.stack.build(cluster)
+        self._tasks: list[asyncio.Task[None]] = []
+        self._stop_listening = channels.listen(self._take_load)
+        self._stop_observing = telemetry.observe(spec.key, self.statistics)
+
+    def start(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._tasks = [
+            loop.create_task(self._directory.run(), name=f"directory {self.spec.key}"),
+            loop.create_task(
+                control_loop(self._policy, clock=self._clock, dice=self._dice), name=f"control {self.spec.key}"
+            ),
+        ]
+
+    async def ready(self, nodes: int = 1) -> None:
+        """Waits until the registry has told of at least *nodes* nodes."""
+        while len(self._directory.nodes) < nodes:
+            await self._nodes_changed.wait()
+
+    def absent(self) -> NoProvider:
+        """Why there is nothing to call."""
+        return self._directory.absent()
+
+    def statistics(self) -> ReferenceStatistics:
+        return ReferenceStatistics(
+            service=self.spec.key,
+            policy=self._policy.name,
+            snapshot=self._directory.snapshot,
+            balance=self._policy.statistics(self._clock()),
+        )
+
+    async def close(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._stop_listening()
+        self._stop_observing()
+        self._directory.close()
+
+    def _take_nodes(self, nodes: Sequence[Node]) -> None:
+        self._policy.set_nodes(nodes, self._clock())
+        changed, self._nodes_changed = self._nodes_changed, asyncio.Event()
+        changed.set()
+
+    def _take_load(self, address: str, report: LoadReport) -> None:
+        self._policy.report(address, report, self._clock())

@@ -1,0 +1,152 @@
+"""codec: values on the user's side of this filter, encoded bodies on the wire's side.
+
+It is a filter, and not a part of the proxy or of the wire, so that the stack shows where the change happens: filters
+outside see arguments and results, filters inside see bytes, and a retry inside never encodes twice.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from typing import Any
+
+from steelyard.codec import MethodCodec
+from steelyard.errors import InternalError, RemoteError, RpcError
+from steelyard.invoke import Filter, Invoker
+from steelyard.model import Invocation, Reply
+
+log = logging.getLogger(__name__)
+
+Codecs = Mapping[tuple[str, str], MethodCodec]
+"""Codecs by (service key, method)."""
+
+
+def client_codec(codecs: Codecs) -> Filter:
+    """Encodes arguments, decodes replies, and raises declared exceptions as themselves."""
+
+    async def codec(invocation: Invocation, following: Invoker) -> Reply:
+        method = codecs[invocation.service, invocation.method]
+        sent = _encoded(invocation, method.encode_arguments(invocation.args))
+        try:
+            reply = await following(sent)
+        except RemoteError as error:
+            raise _rebuilt(method, error) from error.__cause__
+        if reply.body is not None:
+            return Reply(
+                value=method.decode_result(reply.body), attachments=reply.attachments, in_flight=reply.in_flight
+            )
+        if reply.stream is not None:
+            stream = MappedStream(reply.stream, method.decode_result, lambda error: _rebuilt(method, error))
+            return Reply(stream=stream, attachments=reply.attachments)
+        return reply
+
+    return codec
+
+
+def server_codec(codecs: Codecs) -> Filter:
+    """Decodes arguments, encodes replies, and turns what a handler raises into an error that can travel."""
+
+    async def codec(invocation: Invocation, following: Invoker) -> Reply:
+        method = codecs[invocation.service, invocation.method]
+        received = _decoded(invocation, method.decode_arguments(invocation.body or b""))
+        try:
+            reply = await following(received)
+            if reply.stream is not None:
+                stream = MappedStream(
+                    reply.stream, _encoder(method), lambda error: _travelling(method, error, invocation)
+                )
+                return Reply(stream=stream, attachments=reply.attachments)
+            return Reply(body=_encoder(method)(reply.value), attachments=reply.attachments)
+        except Exception as error:
+            raise _travelling(method, error, invocation) from error
+
+    return codec
+
+
+class MappedStream(AsyncIterator[Any]):
+    """A stream whose items and errors are translated one by one; closing it closes what it wraps."""
+
+    __slots__ = ("_convert", "_stream", "_translate")
+
+    def __init__(
+        self,
+        stream: AsyncIterator[Any],
+        convert: Callable[[Any], Any],
+        translate: Callable[[Exception], Exception],
+    ) -> None:
+        self._stream = stream
+        self._convert = convert
+        self._translate = translate
+
+    async def __anext__(self) -> Any:
+        try:
+            return self._convert(await anext(self._stream))
+        except StopAsyncIteration:
+            raise
+        except Exception as error:
+            translated = self._translate(error)
+            if translated is error:
+                raise
+            raise translated from error
+
+    async def aclose(self) -> None:
+        close: Callable[[], Awaitable[None]] | None = getattr(self._stream, "aclose", None)
+        if close is not None:
+            await close()
+
+
+def _encoded(invocation: Invocation, body: bytes) -> Invocation:
+    return Invocation(
+        invocation.service,
+        invocation.method,
+        invocation.args,
+        body,
+        invocation.deadline_at,
+        invocation.attachments,
+        invocation.priority,
+        invocation.key,
+        invocation.spec,
+    )
+
+
+def _decoded(invocation: Invocation, args: tuple[Any, ...]) -> Invocation:
+    return Invocation(
+        invocation.service,
+        invocation.method,
+        args,
+        None,
+        invocation.deadline_at,
+        invocation.attachments,
+        invocation.priority,
+        invocation.key,
+        invocation.spec,
+    )
+
+
+def _rebuilt(method: MethodCodec, error: Exception) -> Exception:
+    if isinstance(error, RemoteError) and error.details is not None:
+        return method.decode_exception(error.details) or error
+    return error
+
+
+def _encoder(method: MethodCodec) -> Callable[[Any], bytes]:
+    def encode(value: Any) -> bytes:
+        try:
+            return method.encode_result(value)
+        except RpcError:
+            raise
+        except (TypeError, ValueError, OverflowError) as error:
+            raise InternalError(f"the handler's result cannot be sent: {error}", may_have_run=True) from error
+
+    return encode
+
+
+def _travelling(method: MethodCodec, error: Exception, invocation: Invocation) -> RpcError:
+    """What a handler raised, as an RpcError. A handler may raise RpcErrors on purpose; they keep their status."""
+    if isinstance(error, RpcError):
+        error.may_have_run = True
+        return error
+    details = method.encode_exception(error)
+    if details is None:
+        log.error("%s.%s raised", invocation.service, invocation.method, exc_info=error)
+    return RemoteError(f"{type(error).__name__}: {error}", may_have_run=True, details=details)

@@ -1,0 +1,112 @@
+"""Dispatch: from a received invocation to the method that serves it.
+
+The service and the method are looked up before the filters, because the filters need the method's facts; what is
+unknown is refused with a list of what there is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Mapping
+from typing import Any
+
+from steelyard.codec import MethodCodec, codec_for
+from steelyard.errors import ConfigError, Unimplemented
+from steelyard.filter import server_codec, server_deadline, server_metrics, server_tracing
+from steelyard.invoke import Invoker, Position, Stack
+from steelyard.model import Invocation, Reply, ServiceSpec
+from steelyard.service import BoundMethod
+from steelyard.telemetry import Telemetry
+
+from .pool import HandlerPool
+
+
+class Dispatcher:
+    """An Invoker over everything that a provider exports."""
+
+    def __init__(
+        self,
+        telemetry: Telemetry,
+        pool: HandlerPool,
+        clock: Callable[[], float],
+        edit: Callable[[Stack], Stack] | None = None,
+    ) -> None:
+        self._services: dict[str, ServiceSpec] = {}
+        self._keys: dict[str, list[str]] = {}
+        self._methods: dict[tuple[str, str], BoundMethod] = {}
+        self._codecs: dict[tuple[str, str], MethodCodec] = {}
+        self._pool = pool
+        own = Stack(
+            Position("tracing", server_tracing(telemetry), "the server's span covers all that follows"),
+            Position("metrics", server_metrics(telemetry), "measures what the provider spends on a call"),
+            Position("deadline", server_deadline(clock), "an expired call is not even decoded"),
+            Position("codec", server_codec(self._codecs), "bytes outside, values inside"),
+        )
+        self.stack = edit(own) if edit else own
+        self._invoke: Invoker = self.stack.build(self._run)
+
+    def add(self, spec: ServiceSpec, methods: Mapping[str, BoundMethod]) -> None:
+        """Makes a service callable. Raises ConfigError when its key is taken."""
+        if spec.key in self._services:
+            raise ConfigError(f"{spec.key} is exported already by this provider; give one of the two another group")
+        self._services[spec.key] = spec
+        self._keys.setdefault(spec.name, []).append(spec.key)
+        for name, method in methods.items():
+            self._methods[spec.key, name] = method
+            self._codecs[spec.key, name] = codec_for(method.spec)
+
+    async def __call__(self, invocation: Invocation) -> Reply:
+        spec = self._services.get(invocation.service) or self._resolve(invocation.service)
+        method = spec.methods.get(invocation.method)
+        if method is None:
+            raise Unimplemented(
+                f"{spec.key} has no method {invocation.method!r}; it has: {', '.join(sorted(spec.methods))}"
+            )
+        return await self._invoke(
+            Invocation(
+                spec.key,
+                method.name,
+                (),
+                invocation.body,
+                invocation.deadline_at,
+                invocation.attachments,
+                invocation.priority,
+                invocation.key,
+                method,
+            )
+        )
+
+    def _resolve(self, service: str) -> ServiceSpec:
+        """A plain gRPC path names the interface alone; that is enough while only one version and group is exported."""
+        keys = self._keys.get(service, ())
+        if len(keys) == 1:
+            return self._services[keys[0]]
+        if keys:
+            raise Unimplemented(f"{service!r} is exported as {', '.join(keys)}; name the version and group")
+        known = ", ".join(sorted(self._services)) or "nothing"
+        raise Unimplemented(f"no service {service!r} here; exported: {known}")
+
+    async def _run(self, invocation: Invocation) -> Reply:
+        method = self._methods[invocation.service, invocation.method]
+        function, args = _call_form(method, invocation.args)
+        if method.is_stream:
+            items: AsyncIterator[Any] = (
+                await _opened(function(*args[0], **args[1])) if method.is_async else self._pool.iterate(function, args)
+            )
+            return Reply(stream=items)
+        if method.is_async:
+            return Reply(value=await function(*args[0], **args[1]))
+        return Reply(value=await self._pool.run(function, args, invocation.deadline_at))
+
+
+CallForm = tuple[tuple[Any, ...], dict[str, Any]]
+
+
+def _call_form(method: BoundMethod, args: tuple[Any, ...]) -> tuple[Callable[..., Any], CallForm]:
+    return method.function, (args, {})
+
+
+async def _opened(stream: Any) -> AsyncIterator[Any]:
+    """``async def f() -> AsyncIterator`` may be a generator function, or a coroutine that gives an iterator."""
+    if hasattr(stream, "__await__"):
+        stream = await stream
+    return aiter(stream)

@@ -1,0 +1,231 @@
+"""Provider: exports implementations, registers them with this machine's hardware, reports load, drains.
+
+Order matters at both ends. A node is registered only when its port accepts, so nobody is sent to a closed door; on
+the way out the connections are told first, then the registry, and then the accepted calls are finished.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Mapping
+from types import TracebackType
+from typing import Any, Self
+
+from steelyard.cluster import open_at
+from steelyard.errors import ConfigError
+from steelyard.hardware import Sampler, detect, detect_zone
+from steelyard.invoke import Stack
+from steelyard.model import LoadReport
+from steelyard.service import bind, implemented_spec, service_spec
+from steelyard.telemetry import Telemetry
+from steelyard.wire import Listener, WireLimits
+from steelyard_registry import Hardware, Node, Registration, Registry
+
+from .announce import advertised_host, node_for
+from .dispatch import Dispatcher
+from .pool import HandlerPool
+
+log = logging.getLogger(__name__)
+
+# BALANCING: load reports once a second on every open stream.
+REPORT_EVERY_S = 1.0
+
+
+class Provider:
+    """The serving side.
+
+        async with Provider(registry="zookeeper://127.0.0.1:2181") as provider:
+            await provider.export(CtrModel())
+            await provider.serve()
+
+    ``registry``: a URL, an open Registry, or None for the embedded one of this user. ``host``: the address to
+    listen on and to advertise (None: the one that reaches the registry); ``port`` 0 takes a free one. ``tags`` are
+    the user's own; ``hardware`` overrides what is detected, key by key (kind, model, cores, quota, memory,
+    accelerators). ``threads`` and ``queue`` bound the pool of handlers that block. ``utilization`` adds named
+    sources of load, each a function that gives a busy share in [0, 1]. ``drain_s``: how long accepted calls may
+    take on the way out.
+    """
+
+    def __init__(
+        self,
+        registry: str | Registry | None = None,
+        *,
+        host: str | None = None,
+        port: int = 0,
+        application: str = "",
+        tags: Mapping[str, str] | None = None,
+        hardware: Mapping[str, str] | None = None,
+        zone: str | None = None,
+        weight: int = 100,
+        threads: int | None = None,
+        queue: int = 1024,
+        utilization: Mapping[str, Callable[[], float]] | None = None,
+        telemetry: Telemetry | str | None = None,
+        limits: WireLimits | None = None,
+        registry_wait_s: float | None = 10.0,
+        drain_s: float = 10.0,
+        stack: Callable[[Stack], Stack] | None = None,
+    ) -> None:
+        if not 0 <= port <= 65535:
+            raise ConfigError(f"Provider.port: 0 to 65535, not {port!r}")
+        if weight < 0:
+            raise ConfigError(f"Provider.weight: 0 or more (100 is normal), not {weight!r}")
+        if drain_s < 0:
+            raise ConfigError(f"Provider.drain_s: 0 or more seconds, not {drain_s!r}")
+        self._registry_at = registry
+        self._registry_wait_s = registry_wait_s
+        self._host = host
+        self._port = port
+        self._application = application
+        self._tags = dict(tags or {})
+        self._hardware = detect(hardware)
+        self._zone = detect_zone() if zone is None else zone
+        self._weight = weight
+        self._drain_s = drain_s
+        self._limits = limits or WireLimits()
+        self._telemetry = Telemetry.of(telemetry, service_name=application or "steelyard-provider")
+        self._pool = HandlerPool(threads or min(32, (os.cpu_count() or 1) + 4), queue, time.monotonic)
+        self._dispatcher = Dispatcher(self._telemetry, self._pool, time.monotonic, stack)
+        self._sampler = Sampler()
+        for name, source in (utilization or {}).items():
+            self._sampler.add_source(name, source)
+        self._registry: Registry | None = None
+        self._listener: Listener | None = None
+        self._registrations: list[Registration] = []
+        self._reporting: asyncio.Task[None] | None = None
+        self._stopping = asyncio.Event()
+
+    @property
+    def address(self) -> str:
+        """``host:port`` as registered. Raises ConfigError before the provider is open."""
+        host = self._advertised
+        return f"[{host}]:{self._port}" if ":" in host else f"{host}:{self._port}"
+
+    @property
+    def hardware(self) -> Hardware:
+        """What this machine is, as registered."""
+        return self._hardware
+
+    @property
+    def nodes(self) -> tuple[Node, ...]:
+        """What this provider has registered."""
+        return tuple(registration.node for registration in self._registrations)
+
+    @property
+    def in_flight(self) -> int:
+        """Calls that are being served now."""
+        return self._listener.in_flight if self._listener is not None else 0
+
+    async def open(self) -> None:
+        """Opens the registry, then the port. Raises RegistryUnavailable, ConfigError (bad URL) or the listener's
+        error for a port that is taken."""
+        if self._listener is not None:
+            return
+        self._registry = await open_at(self._registry_at, self._registry_wait_s)
+        self._advertised = self._host or advertised_host(self._registry.url)
+        listener = Listener(self._dispatcher, host=self._advertised, port=self._port, limits=self._limits)
+        try:
+            self._port = await listener.start()
+        except BaseException:
+            await self._close_registry()
+            raise
+        self._listener = listener
+        self._sampler.start()
+        self._reporting = asyncio.get_running_loop().create_task(self._report(), name="load reports")
+
+    async def export(self, implementation: Any, *, contract: type | None = None, weight: int | None = None) -> Node:
+        """Serves an instance, and registers it. *contract* names the declared service when the implementation fulfils
+        more than one. Raises ContractError naming both signatures when a method is missing or does not match."""
+        if self._listener is None or self._registry is None:
+            raise ConfigError("the provider is not open: use `async with Provider(...) as provider:` or `await open()`")
+        spec = service_spec(contract) if contract is not None else implemented_spec(implementation)
+        self._dispatcher.add(spec, bind(spec, implementation))
+        node = node_for(
+            spec,
+            host=self._advertised,
+            port=self._port,
+            application=self._application,
+            hardware=self._hardware,
+            zone=self._zone,
+            weight=self._weight if weight is None else weight,
+            tags=self._tags,
+        )
+        self._registrations.append(await self._registry.register(node))
+        log.info("%s is served at %s and registered at %s", spec.key, node.address, self._registry.url)
+        return node
+
+    async def serve(self) -> None:
+        """Waits until ``stop``, SIGTERM or SIGINT; leaving ``async with`` then drains."""
+        loop = asyncio.get_running_loop()
+        signals = (signal.SIGTERM, signal.SIGINT) if threading.current_thread() is threading.main_thread() else ()
+        for number in signals:
+            loop.add_signal_handler(number, self.stop)
+        try:
+            await self._stopping.wait()
+        finally:
+            for number in signals:
+                loop.remove_signal_handler(number)
+
+    def stop(self) -> None:
+        """Lets ``serve`` return. Safe to call from signal handlers and more than once."""
+        self._stopping.set()
+
+    async def close(self) -> None:
+        """Drains and closes: connections are told, nodes withdrawn, accepted calls finished (``drain_s``).
+        Idempotent."""
+        listener, self._listener = self._listener, None
+        if listener is None:
+            return
+        self._stopping.set()
+        draining = asyncio.ensure_future(listener.drain(self._drain_s))
+        await asyncio.sleep(0)  # DRAIN is on its way before the registry hears of it
+        registrations, self._registrations = self._registrations, []
+        await asyncio.gather(*(registration.withdraw() for registration in registrations), return_exceptions=True)
+        await draining
+        if self._reporting is not None:
+            self._reporting.cancel()
+            await asyncio.gather(self._reporting, return_exceptions=True)
+        await listener.close()
+        await self._close_registry()
+        await asyncio.to_thread(self._sampler.stop)
+        self._pool.close()
+        self._telemetry.close()
+
+    async def _report(self) -> None:
+        while True:
+            await asyncio.sleep(REPORT_EVERY_S)
+            listener = self._listener
+            if listener is None:
+                return
+            try:
+                listener.publish_load(self._load(listener))
+            except Exception:
+                log.exception("a load report could not be sent; the next one follows")
+
+    def _load(self, listener: Listener) -> LoadReport:
+        sampler = self._sampler
+        return LoadReport(
+            utilization=sampler.utilization,
+            in_flight=listener.in_flight,
+            queue_depth=self._pool.queue_depth,
+            age_s=max(0.0, time.monotonic() - sampler.sampled_at),
+        )
+
+    async def _close_registry(self) -> None:
+        registry, self._registry = self._registry, None
+        if registry is not None and registry is not self._registry_at:
+            await registry.close()
+
+    async def __aenter__(self) -> Self:
+        await self.open()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await asyncio.shield(self.close())
