@@ -25,11 +25,15 @@ _REQUIRED: Any = object()
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """One argument of a method. ``annotation`` is the resolved type (``Any`` when there is none)."""
+    """One argument of a method. ``annotation`` is the resolved type (``Any`` when there is none).
+
+    Keyword-only parameters stand last; on the wire every argument travels by position.
+    """
 
     name: str
     annotation: Any = Any
     default: Any = _REQUIRED
+    is_keyword_only: bool = False
 
     @property
     def is_required(self) -> bool:
@@ -45,7 +49,8 @@ class MethodSpec:
     run. ``hash_key`` names the argument whose value keeps calls on one node. ``priority`` 0 is degraded last.
     ``fallback`` answers when the cluster cannot: a value, a function of the call's arguments, or LAST_GOOD_REPLY
     (``service``); ``has_fallback`` tells None as a value from no fallback. ``raises`` are the exceptions that arrive
-    as themselves. ``is_async`` says how the *contract* declares it.
+    as themselves. ``is_async`` says how the *contract* declares it. ``service`` is the name of the service it belongs
+    to, for messages.
     """
 
     name: str
@@ -61,6 +66,12 @@ class MethodSpec:
     fallback: Any = None
     raises: tuple[type[Exception], ...] = ()
     is_async: bool = True
+    service: str = ""
+
+    @property
+    def qualified_name(self) -> str:
+        """``service.method``: how messages name it."""
+        return f"{self.service}.{self.name}" if self.service else self.name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
