@@ -87,22 +87,14 @@ class Dispatcher:
 
     async def _run(self, invocation: Invocation) -> Reply:
         method = self._methods[invocation.service, invocation.method]
-        function, args = _call_form(method, invocation.args)
+        function, args = method.function, invocation.args
         if method.is_stream:
-            items: AsyncIterator[Any] = (
-                await _opened(function(*args[0], **args[1])) if method.is_async else self._pool.iterate(function, args)
-            )
-            return Reply(stream=items)
+            if method.is_async:
+                return Reply(stream=await _opened(function(*args)))
+            return Reply(stream=self._pool.iterate(function, args))
         if method.is_async:
-            return Reply(value=await function(*args[0], **args[1]))
+            return Reply(value=await function(*args))
         return Reply(value=await self._pool.run(function, args, invocation.deadline_at))
-
-
-CallForm = tuple[tuple[Any, ...], dict[str, Any]]
-
-
-def _call_form(method: BoundMethod, args: tuple[Any, ...]) -> tuple[Callable[..., Any], CallForm]:
-    return method.function, (args, {})
 
 
 async def _opened(stream: Any) -> AsyncIterator[Any]:

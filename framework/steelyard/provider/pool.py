@@ -17,8 +17,6 @@ from steelyard.errors import ConfigError, DeadlineExceeded, Overloaded
 
 _END = object()
 
-CallForm = tuple[tuple[Any, ...], dict[str, Any]]
-
 
 class HandlerPool:
     """``threads``: handlers at once. ``queue``: calls that may wait for a thread; more are refused."""
@@ -39,7 +37,12 @@ class HandlerPool:
         """Calls that wait for a thread."""
         return max(0, self._taken - self._threads)
 
-    async def run(self, function: Callable[..., Any], call: CallForm, deadline_at: float) -> Any:
+    @property
+    def taken(self) -> int:
+        """Calls that run or wait."""
+        return self._taken
+
+    async def run(self, function: Callable[..., Any], args: tuple[Any, ...], deadline_at: float) -> Any:
         """The function's result. Raises Overloaded when the queue is full."""
         if self._taken >= self._threads + self._queue:
             raise Overloaded(f"{self._threads} handler threads are busy and {self._queue} calls wait already")
@@ -48,7 +51,7 @@ class HandlerPool:
         def work() -> Any:
             if self._clock() >= deadline_at:
                 raise DeadlineExceeded("the deadline was over before a handler thread was free", may_have_run=False)
-            return context.run(function, *call[0], **call[1])
+            return context.run(function, *args)
 
         self._taken += 1
         try:
@@ -62,13 +65,13 @@ class HandlerPool:
         future.add_done_callback(lambda done: self._give_back(loop, done))
         return await asyncio.wrap_future(future)
 
-    def iterate(self, function: Callable[..., Any], call: CallForm) -> AsyncIterator[Any]:
+    def iterate(self, function: Callable[..., Any], args: tuple[Any, ...]) -> AsyncIterator[Any]:
         """The items of a blocking generator, each fetched in the pool."""
 
         async def items() -> AsyncIterator[Any]:
-            iterator: Iterator[Any] = iter(await self.run(function, call, float("inf")))
+            iterator: Iterator[Any] = iter(await self.run(function, args, float("inf")))
             while True:
-                item = await self.run(next, ((iterator, _END), {}), float("inf"))
+                item = await self.run(next, (iterator, _END), float("inf"))
                 if item is _END:
                     return
                 yield item
