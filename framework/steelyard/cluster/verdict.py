@@ -7,32 +7,11 @@ try again), a refused argument will be refused everywhere, and a node that drain
 from __future__ import annotations
 
 from steelyard.errors import RpcError, Status
-from steelyard.model import Outcome
+from steelyard.invoke import is_business, outcome_of
 
-_FAULTS = frozenset(
-    {
-        Status.UNKNOWN,
-        Status.DEADLINE_EXCEEDED,
-        Status.RESOURCE_EXHAUSTED,
-        Status.INTERNAL,
-        Status.UNAVAILABLE,
-        Status.DATA_LOSS,
-    }
-)
+__all__ = ["is_business", "is_transport", "may_repeat", "outcome_of"]
+
 _REPEATABLE = frozenset({Status.UNKNOWN, Status.RESOURCE_EXHAUSTED, Status.INTERNAL, Status.UNAVAILABLE})
-
-
-def outcome_of(error: RpcError) -> Outcome:
-    """FAILED for faults of the node or of the way to it; IGNORED for business exceptions and the caller's own
-    faults."""
-    if error.status in _FAULTS and not is_business(error):
-        return Outcome.FAILED
-    return Outcome.IGNORED
-
-
-def is_business(error: RpcError) -> bool:
-    """Whether this carries an exception that the service declares: an answer, not a fault."""
-    return error.status is Status.UNKNOWN and error.details is not None
 
 
 def is_transport(error: RpcError) -> bool:

@@ -2,5 +2,6 @@
 
 from .context import current_call, serving
 from .stack import Filter, Invoker, Position, Stack
+from .verdict import is_business, outcome_of
 
-__all__ = ["Filter", "Invoker", "Position", "Stack", "current_call", "serving"]
+__all__ = ["Filter", "Invoker", "Position", "Stack", "current_call", "is_business", "outcome_of", "serving"]
