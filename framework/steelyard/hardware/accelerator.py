@@ -1,0 +1,108 @@
+"""Accelerators by NVML: what is there, and how busy it is.
+
+NVML is a seam: every function takes the module (``pynvml`` of the package nvidia-ml-py, extra ``gpu``) as an argument,
+so tests hand in a fake and every branch is walked on machines without a GPU.
+
+NVML sees all devices of the machine; a process that was given some of them by CUDA_VISIBLE_DEVICES must count, and
+report, only those: four providers on four GPUs are four nodes with one device each. Indices in that variable are
+taken in PCI order, which is NVML's; CUDA agrees when CUDA_DEVICE_ORDER=PCI_BUS_ID or when all devices are alike.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+log = logging.getLogger(__name__)
+
+
+def load_nvml() -> Any | None:
+    """The NVML module, initialised; None, with one debug line, without the package, a driver or a right to use it."""
+    try:
+        import pynvml  # not at the top: it is an extra, and reading it takes 30 ms
+    except ImportError:
+        log.debug("no accelerators: nvidia-ml-py is not installed (pip install 'steelyard[gpu]')")
+        return None
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError as error:
+        log.debug("no accelerators: NVML says %s", error)
+        return None
+    return pynvml
+
+
+def detect_accelerators(nvml: Any | None, environ: Mapping[str, str] = os.environ) -> tuple[str, ...]:
+    """The names of the devices this process may use, one entry a device; of a divided (MIG) device its slices.
+
+    A device that does not answer is left out with a warning: it cannot be computed on either.
+    """
+    if nvml is None:
+        return ()
+    names: list[str] = []
+    try:
+        for handle in _visible(nvml, environ):
+            try:
+                names.extend(_text(nvml.nvmlDeviceGetName(part)) for part in _slices(nvml, handle) or [handle])
+            except nvml.NVMLError as error:
+                log.warning("an accelerator is left out: NVML says %s", error)
+    except nvml.NVMLError as error:
+        log.warning("accelerators cannot be listed: NVML says %s", error)
+    return tuple(names)
+
+
+def gpu_source(nvml: Any, environ: Mapping[str, str] = os.environ) -> Callable[[], float | None]:
+    """A Sampler source: the mean busy share of the visible devices, in [0, 1]; None when there are none.
+
+    The mean, because the calls of one node are spread over its devices. Busy is NVML's ``utilization.gpu``: the share
+    of the last sample period (1/6 to 1 s) in which any kernel ran; it says nothing of how full the device was. A device
+    that fails fails the whole source (the Sampler then reports nothing, which is not 0), and so does a divided one:
+    NVML does not measure slices.
+    """
+
+    def busy_share() -> float | None:
+        handles = list(_visible(nvml, environ))
+        if not handles:
+            return None
+        percent = [float(nvml.nvmlDeviceGetUtilizationRates(handle).gpu) for handle in handles]
+        return sum(percent) / len(percent) / 100.0
+
+    return busy_share
+
+
+def _visible(nvml: Any, environ: Mapping[str, str]) -> Iterator[Any]:
+    count = nvml.nvmlDeviceGetCount()
+    chosen = environ.get("CUDA_VISIBLE_DEVICES")
+    if chosen is None:
+        for index in range(count):
+            yield nvml.nvmlDeviceGetHandleByIndex(index)
+        return
+    for word in (part.strip() for part in chosen.split(",")):
+        if word.isdigit() and int(word) < count:
+            yield nvml.nvmlDeviceGetHandleByIndex(int(word))
+        elif word.startswith(("GPU-", "MIG-")):
+            yield nvml.nvmlDeviceGetHandleByUUID(word)
+        else:
+            return  # CUDA's own rule: the first entry that names no device ends the list
+
+
+def _slices(nvml: Any, handle: Any) -> list[Any]:
+    """The MIG slices of a device, empty when it is whole. Most devices cannot be divided and answer "not supported"."""
+    try:
+        if nvml.nvmlDeviceGetMigMode(handle)[0] != nvml.NVML_DEVICE_MIG_ENABLE:
+            return []
+        count = nvml.nvmlDeviceGetMaxMigDeviceCount(handle)
+    except nvml.NVMLError:
+        return []
+    slices = []
+    for index in range(count):
+        try:
+            slices.append(nvml.nvmlDeviceGetMigDeviceHandleByIndex(handle, index))
+        except nvml.NVMLError:
+            continue  # slots without a slice answer "not found"
+    return slices
+
+
+def _text(value: str | bytes) -> str:
+    return value.decode() if isinstance(value, bytes) else value

@@ -1,0 +1,161 @@
+"""How busy this node is, measured once a second beside the calls and never in their way.
+
+What goes into :attr:`Sampler.utilization` is what the balancer moves traffic by, and by default it takes the largest of
+it. So only shares that *follow* traffic belong there: cpu, gpu, and what a model reports of itself. Memory is a level
+and not a flow: a loaded model keeps its node at 0.7 when it is idle, would hide a CPU at 0.4, and no diverted call
+would ever lower it. Memory is therefore measured apart (:attr:`Sampler.memory`), and joins the utilization only where
+asked for (``is_memory_load=True``): for nodes whose memory does follow their calls.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import MappingProxyType
+
+from steelyard.errors import ConfigError
+from steelyard.model import LoadReport
+
+from .cgroup import CGROUP_ROOT, PROC_ROOT, Cgroups
+from .source import Measure, Source
+from .usage import CpuMeter, MemoryUse, memory_use
+
+log = logging.getLogger(__name__)
+
+_RESERVED = ("cpu", "memory")
+
+
+class Sampler:
+    """Measures utilization in a daemon thread of its own, between :meth:`start` and :meth:`stop`.
+
+    ``interval_s`` is the time between samples (1 s: a report's period in BALANCING.md; shorter windows show the steps
+    in which a cgroup's quota refills). Sources together may take half of it. ``pid`` is whose use is measured.
+    """
+
+    def __init__(
+        self,
+        *,
+        interval_s: float = 1.0,
+        is_memory_load: bool = False,
+        pid: int | str = "self",
+        proc_root: Path = PROC_ROOT,
+        cgroup_root: Path = CGROUP_ROOT,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        if not 0 < interval_s < float("inf"):
+            raise ConfigError(f"interval_s must be a number of seconds above 0, not {interval_s!r}")
+        self.interval_s = interval_s
+        self._is_memory_load = is_memory_load
+        self._proc_root = proc_root
+        self._cpu = CpuMeter(pid, proc_root=proc_root, cgroup_root=cgroup_root, clock=clock)
+        self._cgroups = Cgroups(pid, proc_root, cgroup_root)
+        self._clock = clock
+        self._sources: dict[str, Source] = {}
+        self._stopping = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._has_complained = False
+        # One tuple, swapped whole, so that a reader never sees the values of one moment with the time of another.
+        self._newest: tuple[Mapping[str, float], float | None, MemoryUse | None] = (MappingProxyType({}), None, None)
+
+    @property
+    def utilization(self) -> Mapping[str, float]:
+        """Busy share per resource, in [0, 1] (an overshoot up to 1.5 is kept). What is not known is absent."""
+        return self._newest[0]
+
+    @property
+    def sampled_at(self) -> float | None:
+        """When the newest sample was taken, in seconds of the monotonic clock; None before the first."""
+        return self._newest[1]
+
+    @property
+    def memory(self) -> MemoryUse | None:
+        """Memory in use against the limit that binds; None when it could not be read."""
+        return self._newest[2]
+
+    def add_source(self, name: str, measure: Measure) -> None:
+        """Report *measure*'s answer, a share in [0, 1], as *name* from the next sample on.
+
+        It is called in a thread of its own. None, an exception, a value that is no share and an answer that does not
+        come in time all make the name absent, with one line in the log. Raises ConfigError for a name that is taken.
+        """
+        if not name or name in _RESERVED or name in self._sources:
+            raise ConfigError(f"a source needs a name of its own: {name!r} is empty, taken, or measured already")
+        self._sources = {**self._sources, name: Source(name, measure)}
+
+    def remove_source(self, name: str) -> None:
+        """Report *name* no longer. Nothing happens when there is none."""
+        sources = dict(self._sources)
+        source = sources.pop(name, None)
+        self._sources = sources
+        if source is not None:
+            source.close()
+
+    def start(self) -> None:
+        """Begin to sample. The first CPU share is there one interval later; until then cpu is absent. Idempotent."""
+        if self._thread is not None:
+            return
+        self._stopping.clear()
+        self._cpu.sample()
+        self._thread = threading.Thread(target=self._run, name="steelyard-sampler", daemon=True)
+        self._thread.start()
+
+    def stop(self, wait_s: float = 2.0) -> None:
+        """End the thread and those of the sources, waiting at most *wait_s*. Idempotent; may be started again.
+
+        A source that hangs is left to end with the process, and named in the log.
+        """
+        self._stopping.set()
+        give_up_at = time.monotonic() + wait_s
+        ended, self._sources = self._sources, {name: source.again() for name, source in self._sources.items()}
+        for source in ended.values():
+            source.close()
+        if self._thread is not None:
+            self._thread.join(max(0.0, wait_s))
+            self._thread = None
+        for source in ended.values():
+            if not source.join(give_up_at - time.monotonic()):
+                log.warning("the utilization %r still hangs in its measurement and was left behind", source.name)
+
+    def sample(self) -> Mapping[str, float]:
+        """Measure now and keep it as the newest. The thread calls this; so may a program that has a loop of its own."""
+        sources = self._sources
+        for source in sources.values():
+            source.ask()
+        cpu, memory = self._own()
+        sampled_at = self._clock()
+        shares = {} if cpu is None else {"cpu": cpu}
+        if self._is_memory_load and memory is not None:
+            shares["memory"] = memory.share
+        give_up_at = time.monotonic() + self.interval_s / 2
+        for name, source in sources.items():
+            share = source.answer(give_up_at - time.monotonic())
+            if share is not None:
+                shares[name] = share
+        utilization = MappingProxyType(shares)
+        self._newest = (utilization, sampled_at, memory)
+        return utilization
+
+    def report(self, *, in_flight: int | None = None, queue_depth: int | None = None) -> LoadReport:
+        """The newest sample as a LoadReport of this moment: empty, with age 0, before the first."""
+        utilization, sampled_at, _ = self._newest
+        age_s = 0.0 if sampled_at is None else max(0.0, self._clock() - sampled_at)
+        return LoadReport(utilization=utilization, in_flight=in_flight, queue_depth=queue_depth, age_s=age_s)
+
+    def _own(self) -> tuple[float | None, MemoryUse | None]:
+        try:
+            return self._cpu.sample(), memory_use(self._cgroups, self._proc_root)
+        except Exception:  # a kernel file of an unforeseen form must not end the thread
+            if not self._has_complained:
+                self._has_complained = True
+                log.warning("cpu and memory cannot be measured and are reported as unknown", exc_info=True)
+            return None, None
+
+    def _run(self) -> None:
+        wait_s = self.interval_s
+        while not self._stopping.wait(wait_s):
+            started_at = time.monotonic()
+            self.sample()
+            wait_s = max(0.0, self.interval_s - (time.monotonic() - started_at))
