@@ -48,6 +48,10 @@ class RegistryUnavailable(SteelyardError, ConnectionError):
     """The registry could not be opened or understood."""
 
 
+class ListenError(SteelyardError, OSError):
+    """A provider cannot listen where it should; names host:port and what to do."""
+
+
 class RpcError(SteelyardError):
     """A call that did not succeed.
 

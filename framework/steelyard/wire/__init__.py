@@ -1,0 +1,18 @@
+"""Calls between processes: frames and their pure core, carriers, and the Channel and Listener that users of this folder
+see. Importing it loads grpc."""
+
+from .channel import Channel, ChannelState
+from .frames import ProtocolError
+from .limits import WireLimits
+from .listener import Listener
+from .loopback import LocalChannel, LoopbackListener
+
+__all__ = [
+    "Channel",
+    "ChannelState",
+    "Listener",
+    "LocalChannel",
+    "LoopbackListener",
+    "ProtocolError",
+    "WireLimits",
+]

@@ -1,0 +1,123 @@
+"""The consumer's end of a connection, at work: futures for calls, streams for streams."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from steelyard.errors import RpcError
+from steelyard.model import Invocation, LoadReport
+
+from .carrier import Carrier
+from .connection import Connection
+from .limits import WireLimits
+from .mux import Answered, ConsumerSide, Draining, Ended, Failed, ItemArrived, Loaded, OpenCall, Opened
+from .streaming import ReplyStream, StreamBuffer
+
+
+class ConsumerConnection(Connection):
+    """One future a call and no task; ``token`` of an open call is that future, and of a stream its buffer."""
+
+    def __init__(
+        self,
+        carrier: Carrier,
+        limits: WireLimits,
+        *,
+        node: str,
+        identity: str,
+        on_load: Callable[[LoadReport], None],
+        on_draining: Callable[[], None],
+        on_ended: Callable[[str], None],
+    ) -> None:
+        self._side = side = ConsumerSide(limits, now_s=time.monotonic(), identity=identity, node=node)
+        super().__init__(carrier, side)
+        self._on_load = on_load
+        self._on_draining = on_draining
+        self._on_ended = on_ended
+        self._is_welcome: asyncio.Future[None] = self._loop.create_future()
+
+    @property
+    def open_calls(self) -> int:
+        return self._side.open_calls
+
+    @property
+    def is_draining(self) -> bool:
+        return self._side.is_draining
+
+    async def welcomed(self) -> None:
+        """Returns when the provider's HELLO has come, or the connection has ended without it."""
+        await self._is_welcome
+
+    def submit(self, invocation: Invocation) -> OpenCall:
+        """Sends a call; its answer comes to the future ``.token``. Raises the RpcError of a refused call."""
+        call = self._side.call(self._loop.create_future(), invocation, time.monotonic())
+        if self._idle_writer is not None:
+            self._wake()
+        if call.tick and invocation.deadline_at < self._armed_at:
+            self._arm()
+        return call
+
+    def abandon(self, call: OpenCall) -> None:
+        """The caller no longer wants *call*. Harmless when it is over."""
+        self._side.cancel(call)
+        self._wake()
+
+    def consumed(self, call: OpenCall, body: bytes) -> None:
+        self._side.consumed(call, body)
+        if not self._outbox.is_empty:
+            self._wake()
+
+    def _handle(self, data: bytes, now_s: float) -> None:
+        for event in self._side.receive(data, now_s):
+            if type(event) is Answered:
+                future = event.token
+                if not future.done():
+                    future.set_result(event.reply)
+            else:
+                self._other(event)
+        if self._side.peer is not None and not self._is_welcome.done():
+            self._is_welcome.set_result(None)
+
+    def _other(self, event: Any) -> None:
+        if isinstance(event, ItemArrived):
+            event.token.put(event.body)
+        elif isinstance(event, Failed):
+            _fail(event.token, event.error)
+        elif isinstance(event, Ended):
+            event.token.end()
+        elif isinstance(event, Opened):
+            self._open(event)
+        elif isinstance(event, Loaded):
+            self._on_load(event.report)
+        elif isinstance(event, Draining):
+            self._on_draining()
+
+    def _open(self, event: Opened) -> None:
+        call, future = event.call, event.call.token
+        if future.done():  # the caller was cancelled, and its task has not run yet to say so
+            self._side.cancel(call)
+            return
+        call.token = buffer = StreamBuffer()
+        future.set_result(msgspec.structs.replace(event.reply, stream=ReplyStream(self, call, buffer)))
+
+    def _expire(self, now_s: float) -> None:
+        for event in self._side.expire(now_s):
+            _fail(event.token, event.error)
+
+    def _ended(self, reason: str) -> None:
+        for event in self._side.lost(reason):
+            _fail(event.token, event.error)
+        if not self._is_welcome.done():
+            self._is_welcome.set_result(None)
+        self._on_ended(reason)
+
+
+def _fail(token: Any, error: RpcError) -> None:
+    if type(token) is StreamBuffer:
+        token.end(error)
+    elif not token.done():
+        token.set_exception(error)

@@ -1,0 +1,129 @@
+"""The carrier that is always there: one bidirectional gRPC stream, a packet a message.
+
+gRPC's cost is per message and per call object and not per byte, so calls share one long-lived stream. HTTP/2, flow
+control, TLS and proxies stay gRPC's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import grpc
+import grpc.aio
+
+from .carrier import CarrierLost
+from .limits import MIB, WireLimits
+
+EXCHANGE = "/steelyard.v1.Wire/Exchange"
+
+# A packet is one frame of at most a body, its attachments and its details, or many small ones (outbox.PACKET_BYTES).
+PACKET_SLACK_BYTES = 2 * MIB
+
+
+def _packet_bytes(limits: WireLimits) -> int:
+    return min(2 * limits.message_bytes + PACKET_SLACK_BYTES, 2**31 - 1)
+
+
+def channel_options(limits: WireLimits) -> list[tuple[str, Any]]:
+    return [
+        ("grpc.max_receive_message_length", _packet_bytes(limits)),
+        ("grpc.max_send_message_length", -1),
+        # The channel object of this package decides when to reconnect; gRPC's own pool would share back-off
+        # between them and keep a dead connection's pace.
+        ("grpc.use_local_subchannel_pool", 1),
+        ("grpc.enable_retries", 0),
+        ("grpc.enable_http_proxy", 0),
+        # Beside the heartbeat: finds a half-open connection below a stream that is stuck in flow control.
+        ("grpc.keepalive_time_ms", 30_000),
+        ("grpc.keepalive_timeout_ms", 10_000),
+        ("grpc.http2.max_pings_without_data", 0),
+    ]
+
+
+def server_options(limits: WireLimits) -> list[tuple[str, Any]]:
+    return [
+        ("grpc.max_receive_message_length", _packet_bytes(limits)),
+        ("grpc.max_send_message_length", -1),
+        # With it two providers could take one port and share its callers by chance, without an error.
+        ("grpc.so_reuseport", 0),
+        ("grpc.keepalive_time_ms", 60_000),
+        ("grpc.keepalive_timeout_ms", 20_000),
+        ("grpc.http2.max_pings_without_data", 0),
+        ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
+    ]
+
+
+class GrpcCarrier:
+    """The calling end of an Exchange stream."""
+
+    __slots__ = ("_call", "_channel")
+
+    def __init__(self, channel: grpc.aio.Channel, call: Any) -> None:
+        self._channel = channel
+        self._call = call
+
+    async def send(self, data: bytes) -> None:
+        try:
+            await self._call.write(data)
+        except grpc.aio.AioRpcError as error:
+            raise CarrierLost(_reason(error)) from error
+        except (asyncio.InvalidStateError, grpc.aio.UsageError, grpc.aio.InternalError) as error:
+            raise CarrierLost(f"the stream has ended: {error}") from error
+
+    async def receive(self) -> bytes | None:
+        try:
+            data = await self._call.read()
+        except grpc.aio.AioRpcError as error:
+            raise CarrierLost(_reason(error)) from error
+        except (asyncio.InvalidStateError, grpc.aio.UsageError, grpc.aio.InternalError) as error:
+            raise CarrierLost(f"the stream has ended: {error}") from error
+        return None if data is grpc.aio.EOF else data
+
+    async def close(self) -> None:
+        self._call.cancel()
+        await self._channel.close()
+
+
+async def connect(address: str, limits: WireLimits) -> GrpcCarrier:
+    """Opens a stream to *address* (``host:port``). Raises CarrierLost."""
+    channel = grpc.aio.insecure_channel(address, options=channel_options(limits))
+    try:
+        call = channel.stream_stream(EXCHANGE)()
+        await call.wait_for_connection()
+    except grpc.aio.AioRpcError as error:
+        await channel.close()
+        raise CarrierLost(_reason(error)) from error
+    except BaseException:
+        await channel.close()
+        raise
+    return GrpcCarrier(channel, call)
+
+
+class GrpcServerCarrier:
+    """The serving end: lives inside the gRPC handler, and ends when that returns."""
+
+    __slots__ = ("_context",)
+
+    def __init__(self, context: Any) -> None:
+        self._context = context
+
+    async def send(self, data: bytes) -> None:
+        try:
+            await self._context.write(data)
+        except Exception as error:
+            raise CarrierLost(f"the stream has ended: {error}") from error
+
+    async def receive(self) -> bytes | None:
+        try:
+            data = await self._context.read()
+        except Exception as error:
+            raise CarrierLost(f"the stream has ended: {error}") from error
+        return None if data is grpc.aio.EOF else data
+
+    async def close(self) -> None:
+        pass
+
+
+def _reason(error: grpc.aio.AioRpcError) -> str:
+    return f"{error.code().name}: {error.details()}"

@@ -1,0 +1,32 @@
+"""The protocol without input, output, loop or clock: packets in, events out, and packets to send.
+
+One object a side and connection. A driver (``wire.consuming``, ``wire.serving``) gives it the bytes that came and the
+time, acts on the events, and writes what ``outbox.take()`` gives. Nothing here can block, so the same code runs under
+gRPC, over a plain socket, in memory, in a fuzzer and under a made-up clock.
+"""
+
+from .consumer import ConsumerSide, OpenCall
+from .deadlines import Deadlines
+from .events import Answered, Called, Cancelled, Credited, Drained, Draining, Ended, Failed, ItemArrived, Loaded, Opened
+from .outbox import Outbox
+from .provider import InFlight, ProviderSide
+
+__all__ = [
+    "Answered",
+    "Called",
+    "Cancelled",
+    "ConsumerSide",
+    "Credited",
+    "Deadlines",
+    "Drained",
+    "Draining",
+    "Ended",
+    "Failed",
+    "InFlight",
+    "ItemArrived",
+    "Loaded",
+    "OpenCall",
+    "Opened",
+    "Outbox",
+    "ProviderSide",
+]

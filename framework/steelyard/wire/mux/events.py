@@ -1,0 +1,81 @@
+"""What a side tells its driver. ``token`` is whatever the driver gave with the call."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from steelyard.errors import RpcError
+from steelyard.model import Invocation, LoadReport, Reply
+
+
+class Event(msgspec.Struct):
+    pass
+
+
+# To a consumer.
+
+
+class Answered(Event):
+    """The call has its reply and is over."""
+
+    token: Any
+    reply: Reply
+
+
+class Opened(Event):
+    """The call is answered by a stream; *reply* has everything but that. The driver may give *call* another token."""
+
+    call: Any
+    reply: Reply
+
+
+class ItemArrived(Event):
+    token: Any
+    body: bytes
+
+
+class Ended(Event):
+    """The stream is complete."""
+
+    token: Any
+
+
+class Failed(Event):
+    """The call, or the rest of its stream, failed."""
+
+    token: Any
+    error: RpcError
+
+
+class Loaded(Event):
+    report: LoadReport
+
+
+class Draining(Event):
+    """The provider takes no new calls."""
+
+
+# To a provider.
+
+
+class Called(Event):
+    """Run this, then answer with ``ProviderSide.reply``, ``open_stream`` or ``fail``, and always ``finished``."""
+
+    id: int
+    invocation: Invocation
+
+
+class Cancelled(Event):
+    id: int
+
+
+class Credited(Event):
+    """The reader of this stream took some of it in."""
+
+    id: int
+
+
+class Drained(Event):
+    """The consumer has understood DRAIN: no new call comes on this connection."""

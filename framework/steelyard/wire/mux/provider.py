@@ -1,0 +1,310 @@
+"""The serving side of a connection."""
+
+from __future__ import annotations
+
+import math
+
+from steelyard.errors import InvalidArgument, Overloaded, RpcError, Status
+from steelyard.model import Invocation, Reply
+from steelyard.model.call import NOTHING
+
+from ..frames import (
+    DRAIN,
+    AnyFrame,
+    Call,
+    Cancel,
+    Credit,
+    Drain,
+    End,
+    Fail,
+    Item,
+    Load,
+    Method,
+    ProtocolError,
+    decode_names,
+    encode,
+)
+from ..limits import WireLimits
+from .deadlines import Deadlines
+from .events import Called, Cancelled, Credited, Drained, Event
+from .side import ITEM_COST_BYTES, NAME_CHARACTERS, Side
+
+MESSAGE_CHARACTERS = 4096
+_ANSWER = 3  # Answer's tag; encoded from a tuple, as CALL is
+_MOST_CREDIT = 2**40
+
+
+class InFlight:
+    """How many calls the provider has, over all its connections; every answer tells it."""
+
+    __slots__ = ("count",)
+
+    def __init__(self) -> None:
+        self.count = 0
+
+
+class LiveCall:
+    """A call that still wants an answer. ``credit_bytes``: what its stream may send now (below 1: nothing)."""
+
+    __slots__ = ("credit_bytes", "is_stream", "tick")
+
+    def __init__(self, tick: int, credit_bytes: int) -> None:
+        self.tick = tick
+        self.credit_bytes = credit_bytes
+        self.is_stream = False
+
+
+class ProviderSide(Side):
+    """Answers to calls that are no longer live (cancelled, expired) are dropped here, so a driver need not ask.
+
+    A call is *live* while it wants an answer and *running* until its driver says ``finished``. The bound is on the
+    running ones: a peer that calls and cancels in a row (HTTP/2's "rapid reset") gains nothing.
+    """
+
+    def __init__(
+        self, limits: WireLimits, *, now_s: float, identity: str = "", in_flight: InFlight | None = None
+    ) -> None:
+        super().__init__(limits, identity, now_s)
+        self.deadlines = Deadlines()
+        self._total = in_flight or InFlight()
+        self._live: dict[int, LiveCall] = {}
+        self._methods: dict[int, tuple[str, str]] = {}
+        self._running = 0
+        self._last_id = 0
+        self._has_drained = False
+
+    @property
+    def running(self) -> int:
+        return self._running
+
+    def is_live(self, call_id: int) -> bool:
+        return call_id in self._live
+
+    def is_full(self) -> bool:
+        """Too much waits to be written: the driver should stop reading until it does not."""
+        return self.outbox.queued_bytes > self.limits.queued_bytes
+
+    def receive(self, data: bytes, now_s: float) -> list[Event]:
+        """What a packet says. Raises ProtocolError, whatever the bytes are; the connection is then to be closed."""
+        events: list[Event] = []
+        for frame in self._hear(data, now_s):
+            if type(frame) is Call:
+                self._call(frame, now_s, events)
+            else:
+                self._other(frame, events)
+        return events
+
+    def _call(self, frame: Call, now_s: float, events: list[Event]) -> None:
+        call_id = frame.id
+        if call_id <= self._last_id:
+            raise ProtocolError(f"call id {call_id} after {self._last_id}: ids must grow")
+        self._last_id = call_id
+        name = self._methods.get(frame.ref)
+        if name is None:
+            raise ProtocolError(f"call {call_id} names method {frame.ref}, which was never introduced")
+        refusal = self._refusal(frame)
+        if refusal is not None:
+            return self._refuse(call_id, *refusal)
+        attachments = NOTHING
+        if frame.attachments:
+            attachments = decode_names(frame.attachments, most=self.limits.attachments)
+        deadline_at, tick = math.inf, 0
+        if frame.deadline_ms is not None:
+            deadline_at = now_s + frame.deadline_ms / 1000
+            tick = self.deadlines.add(deadline_at, call_id)
+        self._live[call_id] = LiveCall(tick, self.peer.stream_window_bytes if self.peer else 0)
+        self._running += 1
+        self._total.count += 1
+        invocation = Invocation(
+            service=name[0],
+            method=name[1],
+            body=frame.body,
+            deadline_at=deadline_at,
+            attachments=attachments,
+            priority=frame.priority,
+        )
+        events.append(Called(call_id, invocation))
+        return None
+
+    def _refusal(self, frame: Call) -> tuple[Status, str] | None:
+        limits = self.limits
+        if self._running >= limits.in_flight:
+            return Status.RESOURCE_EXHAUSTED, f"{self._running} calls of this connection run already"
+        if len(frame.body) > limits.message_bytes:
+            return Status.RESOURCE_EXHAUSTED, f"a body of {len(frame.body)} bytes; the bound is {limits.message_bytes}"
+        if len(frame.attachments) > limits.attachment_bytes:
+            return Status.RESOURCE_EXHAUSTED, f"{len(frame.attachments)} bytes of attachments"
+        if frame.deadline_ms is not None:
+            if frame.deadline_ms <= 0:
+                return Status.DEADLINE_EXCEEDED, "the deadline passed before the call ran"
+            if frame.deadline_ms > 1e12:
+                return Status.INVALID_ARGUMENT, f"a deadline of {frame.deadline_ms} ms"
+        if self._has_drained:
+            return Status.UNAVAILABLE, "the provider is draining"
+        return None
+
+    def _other(self, frame: AnyFrame, events: list[Event]) -> None:
+        if isinstance(frame, Cancel):
+            self._check_known(frame.id)
+            if self._close(frame.id) is not None:
+                events.append(Cancelled(frame.id))
+        elif isinstance(frame, Method):
+            self._introduce(frame)
+        elif isinstance(frame, Credit):
+            self._credit(frame, events)
+        elif isinstance(frame, Drain):
+            self._has_drained = True
+            events.append(Drained())
+        else:
+            self._common(frame)
+
+    def _introduce(self, frame: Method) -> None:
+        if frame.ref in self._methods:
+            raise ProtocolError(f"method {frame.ref} is introduced twice")
+        if len(frame.service) > NAME_CHARACTERS or len(frame.method) > NAME_CHARACTERS:
+            raise ProtocolError(f"a name of more than {NAME_CHARACTERS} characters")
+        if len(self._methods) >= self.limits.methods:
+            raise ProtocolError(f"more than {self.limits.methods} methods on one connection")
+        self._methods[frame.ref] = (frame.service, frame.method)
+
+    def _credit(self, frame: Credit, events: list[Event]) -> None:
+        self._check_known(frame.id)
+        if not 0 < frame.amount <= _MOST_CREDIT:
+            raise ProtocolError(f"a credit of {frame.amount} bytes")
+        call = self._live.get(frame.id)
+        if call is not None:
+            call.credit_bytes += frame.amount
+            if call.credit_bytes > _MOST_CREDIT:
+                raise ProtocolError(f"the credit of stream {frame.id} overflows")
+            events.append(Credited(frame.id))
+
+    def _check_known(self, call_id: int) -> None:
+        if not 0 < call_id <= self._last_id:
+            raise ProtocolError(f"a frame about call {call_id}, which was never made")
+
+    # What the driver answers.
+
+    def reply(self, call_id: int, reply: Reply) -> None:
+        """The one answer of a call. A body over a bound becomes RESOURCE_EXHAUSTED."""
+        if call_id not in self._live:
+            return
+        body = reply.body
+        if type(body) is not bytes:
+            self._fail(call_id, Status.INTERNAL, f"a reply without a body of bytes: {type(body).__name__}")
+        elif (problem := self._overflow(len(body))) is not None:
+            self._fail(call_id, Status.RESOURCE_EXHAUSTED, problem)
+        else:
+            self._answer(call_id, body, reply)
+
+    def open_stream(self, call_id: int, reply: Reply) -> None:
+        """Opens the call's stream: ``item`` and then ``end`` or ``fail`` follow."""
+        call = self._live.get(call_id)
+        if call is not None:
+            self._answer(call_id, None, reply)
+            call.is_stream = True
+
+    def may_send(self, call_id: int) -> bool:
+        """Whether the stream may send an item now. A stream that is over may: its items are dropped."""
+        call = self._live.get(call_id)
+        return call is None or (call.credit_bytes > 0 and not self.is_full())
+
+    def item(self, call_id: int, body: bytes) -> None:
+        """Raises Overloaded when the body is over the bound, InvalidArgument when it is not bytes."""
+        call = self._live.get(call_id)
+        if call is None:
+            return
+        if type(body) is not bytes:
+            raise InvalidArgument(f"a stream's item is bytes here, not {type(body).__name__}", may_have_run=True)
+        if len(body) > self._message_bytes:
+            raise Overloaded(
+                f"an item of {len(body)} bytes; the bound is message_bytes={self._message_bytes}", may_have_run=True
+            )
+        call.credit_bytes -= len(body) + ITEM_COST_BYTES
+        self.outbox.put(encode(Item(call_id, body)))
+
+    def end(self, call_id: int) -> None:
+        if self._close(call_id) is not None:
+            self.outbox.put(encode(End(call_id, self._others)))
+
+    def fail(self, call_id: int, error: RpcError) -> None:
+        """Answers with an error. ``may_have_run`` of *error* is told to the consumer, who may repeat the call elsewhere
+        if it is False: an error that leaves a handler must have it set."""
+        details = error.details
+        if type(details) is not bytes or len(details) > self._message_bytes:
+            details = None
+        self._fail(call_id, error.status, error.message, details=details, has_started=error.may_have_run)
+
+    def finished(self, call_id: int) -> None:
+        """The driver's task of this call has ended, whatever became of the call."""
+        self._running -= 1
+        self._total.count -= 1
+        self._close(call_id)
+
+    def expire(self, now_s: float) -> list[int]:
+        """The calls whose deadline has passed: answered here, and to be cancelled by the driver."""
+        expired = [call_id for call_id in self.deadlines.expired(now_s) if call_id in self._live]
+        for call_id in expired:
+            self._fail(call_id, Status.DEADLINE_EXCEEDED, "the deadline passed while the call ran")
+        return expired
+
+    def abandon(self) -> None:
+        """The connection is gone: no call wants an answer any more."""
+        self._live.clear()
+        self.deadlines = Deadlines()
+
+    def load(self, frame: bytes) -> None:
+        """Sends an encoded LOAD (see ``load_frame``); a newer one overtakes an older one that still waits."""
+        self.outbox.load(frame)
+
+    def drain(self) -> None:
+        """Asks for no new calls. Calls that cross this are served until the consumer says that it understood."""
+        self.outbox.put(DRAIN)
+
+    @property
+    def _others(self) -> int:
+        # The call that is being answered still counts as running.
+        return max(0, self._total.count - 1)
+
+    def _answer(self, call_id: int, body: bytes | None, reply: Reply) -> None:
+        try:
+            attachments = self._names(reply.attachments) if reply.attachments else b""
+        except RpcError as error:
+            return self._fail(call_id, error.status, f"the reply's attachments: {error.message}")
+        if body is not None:
+            self._close(call_id)
+        self.outbox.put(encode((_ANSWER, call_id, body, attachments, self._others)))
+        return None
+
+    def _overflow(self, body_bytes: int) -> str | None:
+        if body_bytes > self._message_bytes:
+            return f"a reply of {body_bytes} bytes; the bound is message_bytes={self._message_bytes}"
+        queued = self.outbox.queued_bytes
+        if queued and queued + body_bytes > self.limits.queued_bytes:
+            return f"{queued} bytes wait to be written; the bound is queued_bytes={self.limits.queued_bytes}"
+        return None
+
+    def _fail(
+        self, call_id: int, status: int, message: str, *, details: bytes | None = None, has_started: bool = True
+    ) -> None:
+        if self._close(call_id) is not None:
+            self._put_fail(call_id, status, message, details, self._others, has_started)
+
+    def _refuse(self, call_id: int, status: Status, message: str) -> None:
+        self._put_fail(call_id, status, message, None, self._total.count, False)
+
+    def _put_fail(
+        self, call_id: int, status: int, message: str, details: bytes | None, others: int, has_started: bool
+    ) -> None:
+        # A message may hold what cannot be encoded (a lone surrogate of an exception's text).
+        text = str(message)[:MESSAGE_CHARACTERS].encode("utf-8", "replace").decode()
+        self.outbox.put(encode(Fail(call_id, int(status), text, details, others, has_started)))
+
+    def _close(self, call_id: int) -> LiveCall | None:
+        call = self._live.pop(call_id, None)
+        if call is not None and call.tick:
+            self.deadlines.discard(call.tick, call_id)
+        return call
+
+
+def load_frame(report: bytes) -> bytes:
+    return encode(Load(report))

@@ -1,0 +1,140 @@
+"""What both sides of a connection share: HELLO, versions, heartbeat, BYE."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from steelyard.errors import InvalidArgument, Overloaded
+
+from ..frames import (
+    PING,
+    VERSION,
+    AnyFrame,
+    Bye,
+    Hello,
+    Ping,
+    Pong,
+    ProtocolError,
+    encode,
+    encode_names,
+    parse,
+    versions,
+)
+from ..limits import WireLimits
+from .outbox import Outbox
+
+IDENTITY_CHARACTERS = 256
+NAME_CHARACTERS = 1024
+# What an item of a stream costs beside its body, so that a stream of empty items is bounded by its window too.
+ITEM_COST_BYTES = 64
+
+
+class Side:
+    """One end of a connection. ``peer`` is the other end's HELLO once it came; ``parting`` the reason of its BYE."""
+
+    def __init__(self, limits: WireLimits, identity: str, now_s: float) -> None:
+        self.limits = limits
+        self.outbox = Outbox()
+        self.peer: Hello | None = None
+        self.parting: str | None = None
+        self._heard_at = now_s
+        self._pinged_at = now_s
+        self._wake_at = now_s + limits.heartbeat_interval_s
+        # What both ends take; before the peer's HELLO, what this one takes.
+        self._message_bytes = limits.message_bytes
+        self._most_attachments = limits.attachments
+        self._attachment_bytes = limits.attachment_bytes
+        self.outbox.put(
+            encode(
+                Hello(
+                    VERSION,
+                    identity[:IDENTITY_CHARACTERS],
+                    limits.message_bytes,
+                    limits.in_flight,
+                    limits.stream_window_bytes,
+                    limits.methods,
+                    limits.attachments,
+                    limits.attachment_bytes,
+                )
+            )
+        )
+
+    def _hear(self, data: bytes, now_s: float) -> list[AnyFrame]:
+        """The frames of a packet; a HELLO, where one is due, is taken off. Raises ProtocolError."""
+        self._heard_at = now_s
+        if self.peer is not None:
+            return parse(data, peer_version=self.peer.version)
+        frames = parse(data)
+        if not frames:
+            return frames
+        first = frames[0]
+        if type(first) is not Hello:
+            raise ProtocolError(f"the first frame must be HELLO, not {type(first).__name__.upper()} ({versions(None)})")
+        self._meet(first)
+        return frames[1:]
+
+    def _meet(self, hello: Hello) -> None:
+        if hello.version != VERSION:
+            raise ProtocolError(f"wire versions differ: {versions(hello.version)} (it is {hello.identity[:80]!r})")
+        if (
+            min(hello.message_bytes, hello.in_flight, hello.stream_window_bytes, hello.methods) < 1
+            or min(hello.attachments, hello.attachment_bytes) < 0
+        ):
+            raise ProtocolError(f"a HELLO with an impossible bound: {hello}"[:200])
+        self.peer = hello
+        self._message_bytes = min(self.limits.message_bytes, hello.message_bytes)
+        self._most_attachments = min(self.limits.attachments, hello.attachments)
+        self._attachment_bytes = min(self.limits.attachment_bytes, hello.attachment_bytes)
+
+    def _common(self, frame: AnyFrame) -> None:
+        """The frames that mean the same on both sides; anything else has no business here."""
+        kind = type(frame)
+        if kind is Ping:
+            self.outbox.pong()
+        elif kind is Pong:
+            pass  # being heard was all it was for
+        elif isinstance(frame, Bye):
+            self.parting = frame.reason[:1000]
+        else:
+            raise ProtocolError(f"unexpected frame {kind.__name__.upper()}")
+
+    def _names(self, attachments: Mapping[str, str]) -> bytes:
+        """Attachments as bytes within what both ends take. Raises Overloaded or InvalidArgument."""
+        if not attachments:
+            return b""
+        if len(attachments) > self._most_attachments:
+            raise Overloaded(f"{len(attachments)} attachments; the bound is attachments={self._most_attachments}")
+        try:
+            data = encode_names(attachments)
+        except (TypeError, ValueError) as error:
+            raise InvalidArgument(f"attachments cannot be sent: {error}") from error
+        if len(data) > self._attachment_bytes:
+            raise Overloaded(
+                f"{len(data)} bytes of attachments; the bound is attachment_bytes={self._attachment_bytes}"
+            )
+        return data
+
+    def bye(self, reason: str) -> None:
+        """Queues the last word before the connection is closed for cause."""
+        self.outbox.put(encode(Bye(reason[:1000])))
+
+    def beat(self, now_s: float) -> float | None:
+        """To be called at the moment that the last ``beat`` returned (the first: one interval after the start).
+
+        Asks a peer that was silent for an interval; returns when to call again, or None when the peer has been
+        silent for three. A call that comes more than an interval late means that this process itself stood still
+        (SIGSTOP, a blocked loop, a suspended machine): that silence is not held against the peer.
+        """
+        interval_s = self.limits.heartbeat_interval_s
+        if now_s > self._wake_at + interval_s:
+            self._heard_at = max(self._heard_at, now_s - interval_s)
+        silent_s = now_s - self._heard_at
+        if silent_s >= 3 * interval_s:
+            return None
+        if silent_s >= interval_s and now_s - self._pinged_at >= interval_s:
+            self.outbox.put(PING)
+            self._pinged_at = now_s
+        asked_at = max(self._heard_at, self._pinged_at)
+        self._wake_at = min(asked_at + interval_s, self._heard_at + 3 * interval_s)
+        self._wake_at = max(self._wake_at, now_s + 0.001)
+        return self._wake_at

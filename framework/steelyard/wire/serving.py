@@ -1,0 +1,260 @@
+"""The provider's end of connections, at work: a task a call, and what all connections of one provider share."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from typing import Any
+
+from steelyard.errors import CallCancelled, DeadlineExceeded, RemoteError, RpcError
+from steelyard.invoke import Invoker
+from steelyard.model import Invocation, LoadReport, Reply
+
+from .carrier import Carrier
+from .connection import Connection
+from .frames import encode_load
+from .limits import WireLimits
+from .mux import Called, Cancelled, Credited, Drained, InFlight, ProviderSide
+from .mux.provider import load_frame
+
+log = logging.getLogger(__name__)
+
+# After a call was cancelled its handler may still clean up; a closing listener waits so long for that.
+CLEAN_UP_S = 2.0
+
+
+class Acceptor:
+    """A listener without its transport: runs what arrives on any carrier, and counts, drains and closes."""
+
+    def __init__(self, invoker: Invoker, *, limits: WireLimits, identity: str = "") -> None:
+        self.invoker = invoker
+        self.limits = limits
+        self.identity = identity
+        self.in_flight = InFlight()
+        self.is_draining = False
+        self.connections: set[ProviderConnection] = set()
+        self._lingering: set[asyncio.Task[Any]] = set()
+        self._calm: asyncio.Event | None = None
+        self._empty = asyncio.Event()
+        self._latest_load: tuple[LoadReport, float] | None = None
+
+    async def serve(self, carrier: Carrier) -> str:
+        """Serves one connection until it ends; returns why it did."""
+        connection = ProviderConnection(carrier, self)
+        self.connections.add(connection)
+        self._empty.clear()
+        if self._latest_load is not None:
+            report, at_s = self._latest_load
+            connection.load(load_frame(_encoded(report, older_by_s=time.monotonic() - at_s)))
+        if self.is_draining:
+            connection.drain()
+        try:
+            return await connection.run()
+        finally:
+            self.connections.discard(connection)
+            if not self.connections:
+                self._empty.set()
+            self.check_calm()
+
+    def publish_load(self, report: LoadReport) -> None:
+        """Pushes *report* to every consumer, now and when one connects. Raises ValueError for one above 16 KiB."""
+        frame = load_frame(_encoded(report))
+        self._latest_load = (report, time.monotonic())
+        for connection in self.connections:
+            connection.load(frame)
+
+    async def drain(self, timeout_s: float) -> bool:
+        """Takes no new calls and waits for the accepted ones; False when some still run after *timeout_s* seconds.
+
+        A call that crosses the DRAIN on the wire is served: it is refused only after its consumer has said that it
+        understood, and so in practice never. A consumer that says nothing (stopped, half-open) is waited for no
+        longer than a heartbeat interval.
+        """
+        self.is_draining = True
+        self._calm = asyncio.Event()
+        for connection in self.connections:
+            connection.drain()
+        loop = asyncio.get_running_loop()
+        patience = loop.call_later(min(self.limits.heartbeat_interval_s, timeout_s / 2), self._lose_patience)
+        self.check_calm()
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._calm.wait()
+        except TimeoutError:
+            return False
+        finally:
+            patience.cancel()
+        return True
+
+    async def close(self) -> None:
+        """Ends every connection and cancels what runs; waits CLEAN_UP_S seconds for handlers to clean up."""
+        for connection in list(self.connections):
+            connection.stop("the provider has closed")
+        if self.connections:
+            await self._empty.wait()
+        if self._lingering:
+            _, stubborn = await asyncio.wait(self._lingering, timeout=CLEAN_UP_S)
+            if stubborn:
+                log.warning("%d handlers still run after they were cancelled", len(stubborn))
+
+    def adopt(self, task: asyncio.Task[Any]) -> None:
+        """Owns a cancelled call's task after its connection is gone."""
+        self._lingering.add(task)
+        task.add_done_callback(self._lingering.discard)
+
+    def check_calm(self) -> None:
+        if (
+            self._calm is not None
+            and self.in_flight.count == 0
+            and all(connection.has_drained for connection in self.connections)
+        ):
+            self._calm.set()
+
+    def _lose_patience(self) -> None:
+        for connection in self.connections:
+            connection.has_drained = True
+        self.check_calm()
+
+
+class ProviderConnection(Connection):
+    """``_tasks`` holds the tasks that have started: one that has not can simply find its call gone when it does."""
+
+    def __init__(self, carrier: Carrier, acceptor: Acceptor) -> None:
+        self._side = side = ProviderSide(
+            acceptor.limits,
+            now_s=time.monotonic(),
+            identity=acceptor.identity,
+            in_flight=acceptor.in_flight,
+        )
+        super().__init__(carrier, side)
+        self._acceptor = acceptor
+        self._invoker = acceptor.invoker
+        self._tasks: dict[int, asyncio.Task[Any]] = {}
+        self._blocked: dict[int, asyncio.Future[None]] = {}
+        self._paused: asyncio.Future[None] | None = None
+        self.has_drained = False
+
+    def load(self, frame: bytes) -> None:
+        self._side.load(frame)
+        self._wake()
+
+    def drain(self) -> None:
+        self._side.drain()
+        self._wake()
+
+    def _handle(self, data: bytes, now_s: float) -> None:
+        create_task, serve = self._loop.create_task, self._serve
+        for event in self._side.receive(data, now_s):
+            if type(event) is Called:
+                invocation = event.invocation
+                # Until it starts the loop holds it, and then ``_tasks`` does.
+                create_task(serve(event.id, invocation))
+                self._watch(invocation.deadline_at)
+            elif isinstance(event, Cancelled):
+                self._cancel(event.id)
+            elif isinstance(event, Credited):
+                self._unblock(event.id)
+            elif isinstance(event, Drained):
+                self.has_drained = True
+                self._acceptor.check_calm()
+
+    async def _serve(self, call_id: int, invocation: Invocation) -> None:
+        side = self._side
+        try:
+            if not side.is_live(call_id):
+                return
+            if invocation.deadline_at <= time.monotonic():
+                side.fail(call_id, DeadlineExceeded("the deadline passed before the call ran"))
+                return
+            self._tasks[call_id] = asyncio.current_task()  # type: ignore[assignment]
+            reply = await self._invoker(invocation)
+            if reply.stream is None:
+                side.reply(call_id, reply)
+            else:
+                await self._pump(call_id, reply)
+        except RpcError as error:
+            side.fail(call_id, error)
+        except asyncio.CancelledError:
+            # Where we asked for it the call is over and this answers nobody.
+            side.fail(call_id, CallCancelled("the handler was cancelled", may_have_run=True))
+            raise
+        except Exception as error:
+            log.exception("%s/%s raised", invocation.service, invocation.method)
+            side.fail(call_id, RemoteError(f"{type(error).__name__}: {error}", may_have_run=True))
+        except BaseException as error:
+            side.fail(call_id, RemoteError(f"{type(error).__name__}: the provider stops", may_have_run=True))
+            raise
+        finally:
+            self._tasks.pop(call_id, None)
+            side.finished(call_id)
+            if self._idle_writer is not None:
+                self._wake()
+            if self._acceptor.is_draining:
+                self._acceptor.check_calm()
+
+    async def _pump(self, call_id: int, reply: Reply) -> None:
+        side, stream = self._side, reply.stream
+        assert stream is not None
+        side.open_stream(call_id, reply)
+        self._wake()
+        try:
+            async for body in stream:
+                while not side.may_send(call_id):
+                    await self._block(call_id)
+                if not side.is_live(call_id):
+                    return
+                side.item(call_id, body)
+                self._wake()
+            side.end(call_id)
+        finally:
+            aclose = getattr(stream, "aclose", None)
+            if aclose is not None:
+                await aclose()
+
+    async def _block(self, call_id: int) -> None:
+        self._blocked[call_id] = waiter = self._loop.create_future()
+        try:
+            await waiter
+        finally:
+            self._blocked.pop(call_id, None)
+
+    def _unblock(self, call_id: int) -> None:
+        waiter = self._blocked.get(call_id)
+        if waiter is not None and not waiter.done():
+            waiter.set_result(None)
+
+    def _cancel(self, call_id: int) -> None:
+        task = self._tasks.get(call_id)
+        if task is not None:
+            task.cancel()
+
+    def _expire(self, now_s: float) -> None:
+        for call_id in self._side.expire(now_s):
+            self._cancel(call_id)
+
+    async def _before_reading(self) -> None:
+        while self._side.is_full():
+            self._paused = self._loop.create_future()
+            await self._paused
+
+    def _after_writing(self) -> None:
+        if self._blocked or self._paused is not None:
+            if self._side.is_full():
+                return
+            if self._paused is not None:
+                paused, self._paused = self._paused, None
+                if not paused.done():
+                    paused.set_result(None)
+            for call_id in list(self._blocked):
+                self._unblock(call_id)
+
+    def _ended(self, reason: str) -> None:
+        self._side.abandon()
+        for task in list(self._tasks.values()):
+            task.cancel()
+            self._acceptor.adopt(task)
+
+
+def _encoded(report: LoadReport, *, older_by_s: float = 0.0) -> bytes:
+    return encode_load(report.utilization, report.in_flight, report.queue_depth, report.age_s + older_by_s)
