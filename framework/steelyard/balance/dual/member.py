@@ -1,0 +1,80 @@
+"""Member: a Candidate with the law's own state.
+
+Written by tick() and ended(); a pick only reads it, but for ``probe_at_s``, which it moves when it lets a probe
+through.
+"""
+
+from __future__ import annotations
+
+import math
+
+from steelyard_registry.node import Node
+
+from ..candidate import Candidate
+from ..hashing import hash_key
+from ..statistics import Reason
+
+NO_REASON = Reason()
+
+
+class Member(Candidate):
+    """A node under the dual-objective law.
+
+    Utilization: ``log_w`` is the log of the weight ratio w; ``is_off_domain`` remembers the hysteresis.
+
+    Availability: ``kept`` is 1 - refuse, in [floor, 1]; below 1 the node is *shed*. ``sick_rate`` is the success rate
+    it was shed for, ``log_odds`` the evidence since for "healthy" against "as sick as before", ``new_ok`` and
+    ``new_failed`` the outcomes since the last tick. ``base`` is its base share.
+
+    Transport: ``transport_failures`` in a row; ``ejections`` counts failed probes for the back-off; ``is_ejected``
+    until a probe succeeds. ``is_blocked`` is what a pick looks at: ejected, and no panic.
+
+    ``probe_at_s``: when a call that the plan would refuse may go through after all; infinite for nodes not shed.
+    """
+
+    __slots__ = (
+        "base",
+        "ejections",
+        "is_blocked",
+        "is_ejected",
+        "is_off_domain",
+        "is_warming",
+        "kept",
+        "log_odds",
+        "log_w",
+        "new_failed",
+        "new_ok",
+        "place",
+        "probe_at_s",
+        "probe_every_s",
+        "reason",
+        "salt",
+        "sick_rate",
+        "transport_failures",
+    )
+
+    def __init__(self, node: Node, now_s: float, *, is_warming: bool) -> None:
+        super().__init__(node, now_s)
+        self.salt = hash_key(self.identity)
+        self.place = -1  # in the plan's sequences; -1: takes no traffic
+        self.base = 0.0
+        self.log_w = 0.0
+        self.is_off_domain = False
+        self.kept = 1.0
+        self.sick_rate = 1.0
+        self.log_odds = 0.0
+        self.new_ok = 0
+        self.new_failed = 0
+        self.transport_failures = 0
+        self.ejections = 0
+        self.is_ejected = False
+        self.is_blocked = False
+        self.probe_at_s = math.inf
+        self.probe_every_s = math.inf
+        self.is_warming = is_warming
+        self.reason = NO_REASON
+
+    @property
+    def is_shed(self) -> bool:
+        """Below the availability target, or not yet fully back."""
+        return self.kept < 1.0 or self.is_ejected

@@ -1,0 +1,200 @@
+"""Policy: to whom a call goes. And PolicyBase: the bookkeeping that all policies share.
+
+A policy is plain synchronous code without a clock or a random generator: ``now_s`` (seconds, monotonic, any origin)
+and ``dice`` (uniform in [0, 1)) are arguments, so the simulator runs the same object in virtual time. One policy object
+belongs to one event loop; nothing here locks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import ClassVar, Generic, Protocol, TypeVar
+
+from steelyard.model import LoadReport, Outcome
+from steelyard_registry.node import Node
+
+from .candidate import Candidate
+from .draw import Dice
+from .load import TAU_S, is_believable
+from .statistics import NodeStatistics, PolicyStatistics
+
+C = TypeVar("C", bound=Candidate)
+
+
+class Policy(Protocol):
+    """What a balancer does. Every call that was picked and started must be ended exactly once."""
+
+    def set_nodes(self, nodes: Sequence[Node], now_s: float) -> None:
+        """The nodes there are from now on; state of those that stay is kept."""
+
+    def pick(
+        self, now_s: float, dice: Dice, key: int | None = None, excluded: Collection[str] = ()
+    ) -> Candidate | None:
+        """The node for one call, or None when nothing is left. *key* is a 64-bit hash (``hash_key``); *excluded*
+        are identities that must not be picked (already tried)."""
+
+    def started(self, candidate: Candidate, now_s: float) -> None:
+        """A call is sent to *candidate*."""
+
+    def ended(
+        self,
+        candidate: Candidate,
+        outcome: Outcome,
+        now_s: float,
+        *,
+        latency_s: float,
+        in_flight: int | None = None,
+        is_transport: bool = False,
+    ) -> None:
+        """A started call is over. *in_flight* is what the reply said of the provider's open calls; *is_transport*
+        marks a failure of the connection and not of the handler."""
+
+    def report(self, address: str, report: LoadReport, now_s: float) -> None:
+        """The provider at *address* told its load."""
+
+    def tick(self, now_s: float) -> None:
+        """One control period has passed (about a second)."""
+
+    def statistics(self, now_s: float) -> PolicyStatistics:
+        """Everything that explains the next picks."""
+
+
+class PolicyBase(Generic[C]):
+    """Members, their open calls, outcomes and loads. A policy adds ``pick`` and, if it keeps tables, ``_rebuild``.
+
+    ``candidates`` are all members by identity; ``eligible`` those that may take traffic (READY, weight > 0).
+    """
+
+    name: ClassVar[str]
+    tau_s: float = TAU_S
+    resources: frozenset[str] | None = None
+
+    def __init__(self) -> None:
+        self.candidates: dict[str, C] = {}
+        self.eligible: list[C] = []
+        self.open_calls = 0
+        self.rejected_reports = 0
+        self._by_address: dict[str, list[C]] = {}
+
+    def set_nodes(self, nodes: Sequence[Node], now_s: float) -> None:
+        before, self.candidates = self.candidates, {}
+        self._by_address = {}
+        shape = [(candidate.identity, candidate.weight) for candidate in self.eligible]
+        records = {node.identity: node for node in nodes}
+        # Those that stay keep their order, so that a registry that shuffles its answer changes nothing.
+        for identity, candidate in before.items():
+            node = records.pop(identity, None)
+            if node is None:
+                candidate.is_member = False
+                self.open_calls -= candidate.in_flight
+                continue
+            candidate.update(node)
+            self.candidates[identity] = candidate
+        for identity, node in records.items():
+            self.candidates[identity] = self._new_candidate(node, now_s)
+        for candidate in self.candidates.values():
+            self._by_address.setdefault(candidate.node.address, []).append(candidate)
+        self.eligible = [candidate for candidate in self.candidates.values() if candidate.weight > 0]
+        if shape != [(candidate.identity, candidate.weight) for candidate in self.eligible] or (
+            before.keys() != self.candidates.keys()
+        ):
+            self._rebuild(now_s)
+
+    def started(self, candidate: Candidate, now_s: float) -> None:
+        candidate.in_flight += 1
+        candidate.queue += 1.0
+        candidate.window.count_sent(now_s)
+        if candidate.is_member:
+            self.open_calls += 1
+
+    def ended(
+        self,
+        candidate: Candidate,
+        outcome: Outcome,
+        now_s: float,
+        *,
+        latency_s: float,
+        in_flight: int | None = None,
+        is_transport: bool = False,
+    ) -> None:
+        if candidate.in_flight <= 0:
+            raise ValueError(f"a call to {candidate.identity} ended that never started, or ended twice")
+        candidate.in_flight -= 1
+        if candidate.is_member:
+            self.open_calls -= 1
+        if outcome is Outcome.OK:
+            candidate.window.count_ok(now_s)
+        elif outcome is Outcome.FAILED:
+            candidate.window.count_failed(now_s)
+        told = candidate.queue - 1.0 if in_flight is None or in_flight < 0 else float(in_flight)
+        candidate.queue = max(told, float(candidate.in_flight))
+
+    def report(self, address: str, report: LoadReport, now_s: float) -> None:
+        if not is_believable(report):
+            self.rejected_reports += 1
+            return
+        for candidate in self._by_address.get(address, ()):
+            candidate.load.take(report, now_s, tau_s=self.tau_s, resources=self.resources)
+
+    def tick(self, now_s: float) -> None:
+        """Nothing to learn for a policy without a control loop."""
+
+    def statistics(self, now_s: float) -> PolicyStatistics:
+        for candidate in self.candidates.values():
+            candidate.window.advance(now_s)
+        total_weight = sum(candidate.weight for candidate in self.candidates.values())
+        shares = [c.weight / total_weight if total_weight else 0.0 for c in self.candidates.values()]
+        nodes = tuple(
+            node_statistics(candidate, now_s, sent=self._sent(), share=share, base_share=share)
+            for candidate, share in zip(self.candidates.values(), shares, strict=True)
+        )
+        return PolicyStatistics(
+            policy=self.name,
+            nodes=nodes,
+            availability=_fleet_availability(nodes),
+            rejected_reports=self.rejected_reports,
+            open_calls=self.open_calls,
+        )
+
+    def _sent(self) -> int:
+        return sum(candidate.window.sent for candidate in self.candidates.values())
+
+    def _new_candidate(self, node: Node, now_s: float) -> C:
+        raise NotImplementedError
+
+    def _rebuild(self, now_s: float) -> None:
+        """Members or weights changed."""
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({len(self.eligible)} of {len(self.candidates)} nodes, {self.open_calls} open)"
+
+
+def node_statistics(
+    candidate: Candidate, now_s: float, *, sent: int, share: float, base_share: float
+) -> NodeStatistics:
+    """The part of the record that does not depend on the policy."""
+    window = candidate.window
+    judged = window.ok + window.failed
+    return NodeStatistics(
+        identity=candidate.identity,
+        node=candidate.node,
+        share=share,
+        base_share=base_share,
+        sent_share=window.sent / sent if sent else 0.0,
+        availability=window.ok / judged if judged else None,
+        ok=window.ok,
+        failed=window.failed,
+        load=candidate.load.load,
+        loads=candidate.load.levels,
+        report_state=candidate.load.state(now_s),
+        report_age_s=candidate.load.age_s(now_s),
+        in_flight=candidate.in_flight,
+        queue=candidate.queue,
+        flow_ratio=share / base_share if base_share else 0.0,
+    )
+
+
+def _fleet_availability(nodes: Sequence[NodeStatistics]) -> float | None:
+    ok = sum(node.ok for node in nodes)
+    judged = ok + sum(node.failed for node in nodes)
+    return ok / judged if judged else None
