@@ -1,0 +1,109 @@
+import os
+from pathlib import Path
+
+import pytest
+from support.machine import Machine, v1, v2
+
+from steelyard.errors import ConfigError
+from steelyard.hardware import detect, detect_zone
+from steelyard_registry.node import Hardware
+
+
+def found(machine: Machine, overrides: dict[str, str] | None = None) -> Hardware:
+    return detect(overrides, proc_root=machine.proc, cgroup_root=machine.cgroup, nvml=lambda: None, environ={})
+
+
+def test_a_machine_without_limits(tmp_path: Path) -> None:
+    assert found(v1(tmp_path)) == Hardware(
+        kind="cpu", model="Acme Fast 9000", cores=4, quota=None, memory_bytes=16_000_000 * 1024
+    )
+
+
+def test_the_tightest_limit_up_the_tree_counts(tmp_path: Path) -> None:
+    machine = v2(tmp_path)
+    machine.group("pod", cpu__max="50000 100000", memory__max=1 << 30)
+    machine.group("pod/app", cpu__max="200000 100000", memory__max=2 << 30)
+    hardware = found(machine)
+    assert hardware.quota == 0.5
+    assert hardware.memory_bytes == 1 << 30
+
+
+def test_a_memory_limit_above_the_machine_is_none(tmp_path: Path) -> None:
+    machine = v1(tmp_path, memory_kb=1000)
+    machine.group("memory/pod", memory__limit_in_bytes=1 << 40)
+    assert found(machine).memory_bytes == 1000 * 1024
+
+
+def test_cores_are_those_of_the_mask_that_are_on(tmp_path: Path) -> None:
+    machine = v1(tmp_path, cpus=4)
+    machine.write_proc("self/status", "Cpus_allowed_list:\t1,3-5\n")
+    assert found(machine).cores == 2
+
+
+def test_this_machine_agrees_with_the_scheduler() -> None:
+    hardware = detect(nvml=lambda: None)
+    assert hardware.cores == len(os.sched_getaffinity(0))
+    assert hardware.model
+    assert hardware.memory_bytes is not None
+    assert 0 < hardware.memory_bytes <= os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+@pytest.mark.parametrize(
+    ("cpuinfo", "model"),
+    [
+        ("CPU implementer : 0x41\nCPU part\t: 0xd0c\n", "Arm Neoverse-N1"),
+        ("CPU implementer : 0x99\nCPU part\t: 0x001\n", "Arm implementer 0x99 part 0x001"),
+        ("processor : 0\ncpu\t: POWER9, altivec supported\n", "POWER9, altivec supported"),
+        ("", os.uname().machine),
+    ],
+)
+def test_models_without_a_model_name(tmp_path: Path, cpuinfo: str, model: str) -> None:
+    machine = v1(tmp_path)
+    machine.write_proc("cpuinfo", cpuinfo)
+    assert found(machine).model == model
+
+
+def test_an_unreadable_machine_is_unknown_and_no_error(tmp_path: Path) -> None:
+    hardware = detect(proc_root=tmp_path / "no", cgroup_root=tmp_path / "no", nvml=lambda: None, environ={})
+    assert (hardware.cores, hardware.quota, hardware.memory_bytes) == (None, None, None)
+
+
+def test_overrides_one_by_one(tmp_path: Path) -> None:
+    machine = v1(tmp_path)
+    hardware = found(machine, {"hw.cores": "2.5", "memory": "1024", "accelerators": "Emulated A, Emulated A"})
+    assert hardware == Hardware(
+        kind="gpu",
+        model="Acme Fast 9000",
+        cores=2.5,
+        memory_bytes=1024,
+        accelerators=("Emulated A", "Emulated A"),
+    )
+    assert found(machine, {"kind": "gpu"}).kind == "gpu"
+    assert found(machine, {"kind": "cpu", "accelerators": "A"}).kind == "cpu"
+    assert found(machine, {"memory_bytes": "max", "accelerators": "none"}).memory_bytes is None
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        ({"kind": "tpu"}, "kind must be 'cpu' or 'gpu', not 'tpu'"),
+        ({"cores": "0"}, "cores must be a number above 0 .*not '0'"),
+        ({"quota": "nan"}, "quota must be a number above 0 .*not 'nan'"),
+        ({"quota": "inf"}, "quota must be a number above 0 .*not 'inf'"),
+        ({"memory_bytes": "1.5"}, "memory_bytes must be a whole number above 0 .*not '1.5'"),
+        ({"colour": "red"}, "no field 'colour'; there are: accelerators, cores, kind"),
+    ],
+)
+def test_overrides_that_cannot_be(tmp_path: Path, overrides: dict[str, str], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        found(v1(tmp_path), overrides)
+
+
+def test_zone(tmp_path: Path) -> None:
+    file = tmp_path / "zone"
+    assert detect_zone({}, file) == ""
+    file.write_text("b \nrest\n")
+    assert detect_zone({}, file) == "b"
+    assert detect_zone({"STEELYARD_ZONE": " a "}, file) == "a"
+    file.write_text("")
+    assert detect_zone({"STEELYARD_ZONE": ""}, file) == ""
