@@ -1,0 +1,6 @@
+"""Bodies: arguments, results and declared exceptions as bytes and back, checked against the contract."""
+
+from .base import MethodCodec
+from .choose import codec_for, generic_codec
+
+__all__ = ["MethodCodec", "codec_for", "generic_codec"]

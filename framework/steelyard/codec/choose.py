@@ -1,0 +1,24 @@
+"""Which codec a method has."""
+
+from __future__ import annotations
+
+from steelyard.model import Codec, MethodSpec
+
+from .base import MethodCodec
+from .messagepack import MsgpackCodec
+from .protobuf import ProtobufCodec
+
+
+def codec_for(spec: MethodSpec) -> MethodCodec:
+    """The codec of a contract's method. Compiles its annotations, so make it once and keep it.
+    Raises ContractError naming the parameter whose type cannot be carried."""
+    return ProtobufCodec(spec) if spec.codec is Codec.PROTOBUF else MsgpackCodec(spec)
+
+
+def generic_codec() -> MethodCodec:
+    """The codec of calls without a contract: any plain values, any number of arguments, nothing checked here.
+
+    Dataclasses and structs arrive as dicts, enums as their values, tuples and sets as lists; arrays, datetimes, UUIDs,
+    Decimals and big integers arrive as themselves.
+    """
+    return MsgpackCodec(None)
