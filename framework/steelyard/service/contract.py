@@ -52,7 +52,8 @@ def _declared_class(contract: type) -> type:
             "when it fulfils a contract without inheriting from it, name that contract"
         )
     nearest = declared[0]
-    rivals = [each for each in declared[1:] if not issubclass(nearest, each)]
+    # By the MRO and not by issubclass, which protocols refuse to answer.
+    rivals = [each for each in declared[1:] if each not in nearest.__mro__]
     if rivals:
         names = " and ".join(_name(each) for each in (nearest, *rivals))
         raise ContractError(f"{_name(contract)} implements {names}; name the contract that is meant")
