@@ -11,6 +11,10 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+# At once and not when first used: ``service`` is the decorator here, and also the folder that it lives in.
+# Importing the folder binds its name; this line, which runs once and first, binds the decorator over it.
+from .service import LAST_GOOD_REPLY, method, service
+
 if TYPE_CHECKING:
     from steelyard_registry import Hardware, Node
 
@@ -33,7 +37,6 @@ if TYPE_CHECKING:
     )
     from .invoke import Position, Stack, current_call
     from .provider import Provider
-    from .service import LAST_GOOD_REPLY, method, service
 
 __version__ = "0.1.0"
 
@@ -46,7 +49,6 @@ _HOME = {
     "Degraded": "steelyard.errors",
     "Hardware": "steelyard_registry",
     "InvalidArgument": "steelyard.errors",
-    "LAST_GOOD_REPLY": "steelyard.service",
     "NoProvider": "steelyard.errors",
     "Node": "steelyard_registry",
     "Overloaded": "steelyard.errors",
@@ -61,8 +63,6 @@ _HOME = {
     "Unavailable": "steelyard.errors",
     "Unimplemented": "steelyard.errors",
     "current_call": "steelyard.invoke",
-    "method": "steelyard.service",
-    "service": "steelyard.service",
     "with_options": "steelyard.consumer",
 }
 

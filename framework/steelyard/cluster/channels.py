@@ -33,8 +33,9 @@ class ChannelPool:
         self._channels: dict[str, Channel] = {}
         self._users: dict[str, int] = {}
         self._listeners: set[OnLoad] = set()
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._connecting = asyncio.Semaphore(CONNECTING_AT_ONCE)
+        self._connecting: set[asyncio.Task[None]] = set()
+        self._closing: set[asyncio.Task[None]] = set()
+        self._turn = asyncio.Semaphore(CONNECTING_AT_ONCE)
 
     def listen(self, on_load: OnLoad) -> Callable[[], None]:
         """Calls *on_load* (address, report) for every load report; returns what stops it."""
@@ -52,7 +53,7 @@ class ChannelPool:
                 on_load=lambda report: self._load(address, report),
             )
             self._channels[address] = channel
-            self._own(self._connect(channel))
+            _own(self._connecting, self._connect(channel))
         self._users[address] = self._users.get(address, 0) + 1
         return channel
 
@@ -63,7 +64,7 @@ class ChannelPool:
             self._users[address] = left
             return
         del self._users[address]
-        self._own(self._channels.pop(address).close())
+        _own(self._closing, self._channels.pop(address).close())
 
     def states(self) -> dict[str, ChannelState]:
         """The state of every connection by address."""
@@ -71,25 +72,27 @@ class ChannelPool:
 
     async def close(self) -> None:
         """Closes every channel and waits for what the pool started."""
-        for task in self._tasks:
+        for task in self._connecting:
             task.cancel()
         channels = list(self._channels.values())
         self._channels.clear()
         self._users.clear()
-        await asyncio.gather(*self._tasks, *(channel.close() for channel in channels), return_exceptions=True)
+        ending = (*self._connecting, *self._closing, *(channel.close() for channel in channels))
+        await asyncio.gather(*ending, return_exceptions=True)
 
     def _load(self, address: str, report: LoadReport) -> None:
         for listener in tuple(self._listeners):
             listener(address, report)
 
     async def _connect(self, channel: Channel) -> None:
-        async with self._connecting:
+        async with self._turn:
             try:
                 await channel.connect()
             except RpcError as error:
                 log.debug("not connected yet: %s", error)  # the first call, or the channel itself, tries again
 
-    def _own(self, work: asyncio._CoroutineLike[None]) -> None:
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+
+def _own(tasks: set[asyncio.Task[None]], work: asyncio._CoroutineLike[None]) -> None:
+    task = asyncio.get_running_loop().create_task(work)
+    tasks.add(task)
+    task.add_done_callback(tasks.discard)

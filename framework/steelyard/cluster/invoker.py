@@ -17,6 +17,7 @@ from steelyard.balance import Candidate, Policy
 from steelyard.errors import ConfigError, DeadlineExceeded, RpcError
 from steelyard.guard import RetryBudget, backoff_s
 from steelyard.model import Invocation, Outcome, Reply
+from steelyard.telemetry import note_attempt
 from steelyard.wire import ChannelState
 
 from .directory import Directory
@@ -64,7 +65,7 @@ class ClusterInvoker:
     async def __call__(self, invocation: Invocation) -> Reply:
         tried: list[str] = []
         failure: RpcError | None = None
-        self._budget.record_call(self._clock())
+        self._budget.deposit(self._clock())
         while True:
             candidate = self._pick(invocation, tried)
             if candidate is None:
@@ -111,11 +112,12 @@ class ClusterInvoker:
             raise self._directory.absent()
         started_s = self._clock()
         policy.started(candidate, started_s)
+        note_attempt(node)
         try:
             reply = await channel(invocation)
         except RpcError as error:
             now_s = self._clock()
-            error.node = error.node or node.identity
+            error.node = node.identity
             policy.ended(
                 candidate,
                 outcome_of(error),
@@ -146,7 +148,7 @@ class ClusterInvoker:
         wait_s = 0.0
         if attempts > 1:
             wait_s = backoff_s(attempts - 1, self._dice, base_s=self._failover.base_backoff_s)
-        if now_s + wait_s >= invocation.deadline_at or not self._budget.try_spend(now_s):
+        if now_s + wait_s >= invocation.deadline_at or not self._budget.try_withdraw(now_s):
             return False
         log.debug("%s.%s: attempt %d failed (%s)", invocation.service, invocation.method, attempts, error)
         if wait_s:

@@ -40,7 +40,7 @@ class AccountedStream(AsyncIterator[Any]):
             self._end(Outcome.OK)
             raise
         except RpcError as error:
-            error.node = error.node or self._candidate.node.identity
+            error.node = self._candidate.node.identity
             self._end(outcome_of(error), is_transport(error))
             raise
         except BaseException:

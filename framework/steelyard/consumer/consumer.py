@@ -10,7 +10,7 @@ from typing import Any, Self, TypeVar, cast
 
 from steelyard.balance import make_policy
 from steelyard.cluster import ChannelPool, Failover, open_at, where
-from steelyard.codec import codec_for, generic_codec
+from steelyard.codec import MethodCodec, codec_for, generic_codec
 from steelyard.errors import ConfigError
 from steelyard.filter import Codecs
 from steelyard.invoke import Stack
@@ -105,9 +105,12 @@ class Consumer:
         policy: str = "dual",
         timeout_s: float | None = None,
         retries: int = 2,
+        codec: MethodCodec | None = None,
+        stack: Callable[[Stack], Stack] | None = None,
     ) -> Any:
         """A proxy for a service whose contract is not at hand: *service* is its key, arguments and replies are plain
-        values, and they are checked by the provider."""
+        values, and they are checked by the provider. *codec* writes the bodies [``generic_codec()``]; *stack* edits the
+        filters as in ``refer``."""
         key = ServiceKey.parse(service)
         spec = ServiceSpec(
             name=key.interface,
@@ -115,8 +118,8 @@ class Consumer:
             group=key.group,
             methods={method.name: method for method in methods},
         )
-        codecs = {(spec.key, method.name): generic_codec() for method in methods}
-        return self._refer(spec, codecs, where, policy, timeout_s, retries, None)
+        codecs = {(spec.key, method.name): codec or generic_codec() for method in methods}
+        return self._refer(spec, codecs, where, policy, timeout_s, retries, stack)
 
     def _refer(
         self,
@@ -170,7 +173,7 @@ class Consumer:
             await channels.close()
         if registry is not None and registry is not self._registry_at:
             await registry.close()
-        self._telemetry.close()
+        await self._telemetry.aclose()
 
     def _opened(self) -> tuple[Registry, ChannelPool]:
         if self._registry is None or self._channels is None:

@@ -147,8 +147,10 @@ class Stream(AsyncIterator[Any]):
             await close()
 
     def __await__(self) -> Generator[Any, None, Stream]:
+        return self._itself().__await__()
+
+    async def _itself(self) -> Stream:
         return self
-        yield  # makes this a generator function, which is what __await__ has to return
 
     async def __aenter__(self) -> Stream:
         return self

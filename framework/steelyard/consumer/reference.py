@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from steelyard.balance import Policy, PolicyStatistics
@@ -14,7 +14,7 @@ from steelyard.errors import NoProvider
 from steelyard.filter import Codecs, client_codec, client_metrics, client_tracing, degrade
 from steelyard.invoke import Invoker, Position, Stack
 from steelyard.model import LoadReport, ServiceSpec
-from steelyard.telemetry import Telemetry
+from steelyard.telemetry import NodeReading, Telemetry
 from steelyard_registry import Node, Registry, ServiceKey, Snapshot
 
 
@@ -23,7 +23,6 @@ class ReferenceStatistics:
     """What a reference sees now: the registry's snapshot and the policy's numbers for every node."""
 
     service: str
-    policy: str
     snapshot: Snapshot
     balance: PolicyStatistics
 
@@ -67,7 +66,7 @@ class Reference:
         self.invoker: Invoker = self.stack.build(cluster)
         self._tasks: list[asyncio.Task[None]] = []
         self._stop_listening = channels.listen(self._take_load)
-        self._stop_observing = telemetry.observe(spec.key, self.statistics)
+        self._stop_observing = telemetry.observe(spec.key, self._readings)
 
     def start(self) -> None:
         loop = asyncio.get_running_loop()
@@ -90,10 +89,19 @@ class Reference:
     def statistics(self) -> ReferenceStatistics:
         return ReferenceStatistics(
             service=self.spec.key,
-            policy=self._policy.name,
             snapshot=self._directory.snapshot,
             balance=self._policy.statistics(self._clock()),
         )
+
+    def _readings(self) -> Iterable[NodeReading]:
+        for node in self._policy.statistics(self._clock()).nodes:
+            yield NodeReading(
+                node=node.identity,
+                share=node.share,
+                refuse_ratio=node.refuse_ratio,
+                availability=node.availability,
+                utilization=node.load,
+            )
 
     async def close(self) -> None:
         for task in self._tasks:

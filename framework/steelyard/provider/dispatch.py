@@ -28,6 +28,7 @@ class Dispatcher:
         telemetry: Telemetry,
         pool: HandlerPool,
         clock: Callable[[], float],
+        address: Callable[[], str],
         edit: Callable[[Stack], Stack] | None = None,
     ) -> None:
         self._services: dict[str, ServiceSpec] = {}
@@ -36,7 +37,7 @@ class Dispatcher:
         self._codecs: dict[tuple[str, str], MethodCodec] = {}
         self._pool = pool
         own = Stack(
-            Position("tracing", server_tracing(telemetry), "the server's span covers all that follows"),
+            Position("tracing", server_tracing(telemetry, address), "the server's span covers all that follows"),
             Position("metrics", server_metrics(telemetry), "measures what the provider spends on a call"),
             Position("deadline", server_deadline(clock), "an expired call is not even decoded"),
             Position("codec", server_codec(self._codecs), "bytes outside, values inside"),

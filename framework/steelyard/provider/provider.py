@@ -18,7 +18,7 @@ from typing import Any, Self
 
 from steelyard.cluster import open_at
 from steelyard.errors import ConfigError
-from steelyard.hardware import Sampler, detect, detect_zone
+from steelyard.hardware import Sampler, detect, detect_zone, gpu_source, load_nvml
 from steelyard.invoke import Stack
 from steelyard.model import LoadReport
 from steelyard.service import bind, implemented_spec, service_spec
@@ -47,8 +47,8 @@ class Provider:
     listen on and to advertise (None: the one that reaches the registry); ``port`` 0 takes a free one. ``tags`` are
     the user's own; ``hardware`` overrides what is detected, key by key (kind, model, cores, quota, memory,
     accelerators). ``threads`` and ``queue`` bound the pool of handlers that block. ``utilization`` adds named
-    sources of load, each a function that gives a busy share in [0, 1]. ``drain_s``: how long accepted calls may
-    take on the way out.
+    sources of load, each a function that gives a busy share in [0, 1], or None when it cannot tell. ``drain_s``:
+    how long accepted calls may take on the way out.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class Provider:
         weight: int = 100,
         threads: int | None = None,
         queue: int = 1024,
-        utilization: Mapping[str, Callable[[], float]] | None = None,
+        utilization: Mapping[str, Callable[[], float | None]] | None = None,
         telemetry: Telemetry | str | None = None,
         limits: WireLimits | None = None,
         registry_wait_s: float | None = 10.0,
@@ -90,9 +90,13 @@ class Provider:
         self._limits = limits or WireLimits()
         self._telemetry = Telemetry.of(telemetry, service_name=application or "steelyard-provider")
         self._pool = HandlerPool(threads or min(32, (os.cpu_count() or 1) + 4), queue, time.monotonic)
-        self._dispatcher = Dispatcher(self._telemetry, self._pool, time.monotonic, stack)
+        self._dispatcher = Dispatcher(self._telemetry, self._pool, time.monotonic, lambda: self.address, stack)
         self._sampler = Sampler()
-        for name, source in (utilization or {}).items():
+        sources = dict(utilization or {})
+        nvml = load_nvml()
+        if nvml is not None:
+            sources.setdefault("gpu", gpu_source(nvml))
+        for name, source in sources.items():
             self._sampler.add_source(name, source)
         self._registry: Registry | None = None
         self._listener: Listener | None = None
@@ -105,6 +109,13 @@ class Provider:
         """``host:port`` as registered. Raises ConfigError before the provider is open."""
         host = self._advertised
         return f"[{host}]:{self._port}" if ":" in host else f"{host}:{self._port}"
+
+    @property
+    def registry(self) -> Registry:
+        """The open registry. Raises ConfigError before the provider is open."""
+        if self._registry is None:
+            raise ConfigError("the provider is not open: use `async with Provider(...) as provider:` or `await open()`")
+        return self._registry
 
     @property
     def hardware(self) -> Hardware:
@@ -136,6 +147,7 @@ class Provider:
             raise
         self._listener = listener
         self._sampler.start()
+        self._telemetry.observe_utilization(lambda: self._sampler.utilization)
         self._reporting = asyncio.get_running_loop().create_task(self._report(), name="load reports")
 
     async def export(self, implementation: Any, *, contract: type | None = None, weight: int | None = None) -> Node:
@@ -194,7 +206,7 @@ class Provider:
         await self._close_registry()
         await asyncio.to_thread(self._sampler.stop)
         self._pool.close()
-        self._telemetry.close()
+        await self._telemetry.aclose()
 
     async def _report(self) -> None:
         while True:
@@ -208,13 +220,7 @@ class Provider:
                 log.exception("a load report could not be sent; the next one follows")
 
     def _load(self, listener: Listener) -> LoadReport:
-        sampler = self._sampler
-        return LoadReport(
-            utilization=sampler.utilization,
-            in_flight=listener.in_flight,
-            queue_depth=self._pool.queue_depth,
-            age_s=max(0.0, time.monotonic() - sampler.sampled_at),
-        )
+        return self._sampler.report(in_flight=listener.in_flight, queue_depth=self._pool.queue_depth)
 
     async def _close_registry(self) -> None:
         registry, self._registry = self._registry, None
