@@ -1,0 +1,223 @@
+"""From options to an outcome: prepare, play, measure, and leave nothing behind, however it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any, Protocol
+
+import msgspec
+
+from steelyard.balance import make_policy
+from steelyard.errors import SteelyardError
+
+from .fleet import Fleet
+from .measure import consumer_window, load_spread, node_windows
+from .model import Trained, copies_for, train
+from .outcome import NodeResult, Outcome, Second, expectations, machine, versions
+from .plan import FLEET, MODEL_COST_S, RATE_PER_S, SICK_NODE, SICK_SHARE_OF_FAILURES, USERS, DemoOptions, Schedule
+from .quotas import PREFIX, Quotas, QuotasRefused, is_of_dead_run, run_name
+from .stage import SEED, Glimpse, Note, Stage
+
+
+class DemoFailed(SteelyardError):
+    """The demonstration could not be run; the message says why and what to do."""
+
+
+class Screen(Protocol):
+    """Where a run shows itself."""
+
+    def step(self, text: str) -> None:
+        """A step of the preparation has been done."""
+
+    def training(self, done: float) -> None:
+        """That part of the training is done, in [0, 1]."""
+
+    def look(self, glimpse: Glimpse) -> None:
+        """The cluster now."""
+
+
+async def run_demo(options: DemoOptions, screen: Screen) -> Outcome:
+    """Plays the demonstration once. Raises ConfigError for an unknown policy, DemoFailed and FleetError."""
+    make_policy(options.policy)
+    schedule = Schedule(options.seconds, options.has_fault, options.policy)
+    with _folder() as folder, _quotas(screen) as quotas:
+        registry = options.registry or f"embedded://{folder}/registry.db"
+        training = asyncio.ensure_future(asyncio.to_thread(_train, screen))
+        try:
+            async with Fleet(FLEET, folder, quotas) as fleet:
+                screen.step(f"{len(FLEET)} provider processes started")
+                trained = await training
+                screen.step(f"model trained on {trained.data_set}: {trained.accuracy:.1%} right on unseen rows")
+                async with _stage(fleet, registry, trained, schedule, folder, screen) as (stage, copies):
+                    await stage.play(screen.look)
+                    outcome = measured(stage, trained, copies, registry if options.registry else "embedded")
+        finally:
+            training.cancel()
+            await asyncio.gather(training, return_exceptions=True)
+    return outcome
+
+
+@contextlib.asynccontextmanager
+async def _stage(
+    fleet: Fleet, registry: str, trained: Trained, schedule: Schedule, folder: Path, screen: Screen
+) -> AsyncIterator[tuple[Stage, int]]:
+    copies = copies_for(trained.model, trained.rows[0], MODEL_COST_S)
+    weights = folder / "model.npz"
+    trained.model.save(weights)
+    run = folder.name
+    await fleet.serve(run=run, registry=registry, model=weights, copies=copies, seed=SEED)
+    screen.step(f"all serve; CPU shares by {fleet.how}; 2 GPU nodes with an emulated device")
+    async with Stage.open(fleet, registry, trained, schedule, run) as stage:
+        screen.step(f"traffic: {RATE_PER_S:g} calls/s of {USERS} users, open loop")
+        yield stage, copies
+
+
+def _train(screen: Screen) -> Trained:
+    try:
+        return train(screen.training, seed=0)
+    except ImportError as error:
+        raise DemoFailed(
+            f"the demonstration trains its model with scikit-learn: pip install 'steelyard[examples]' ({error})"
+        ) from error
+
+
+@contextlib.contextmanager
+def _folder() -> Iterator[Path]:
+    """This run's folder. Those of earlier runs of this user whose process is gone are removed as well."""
+    parent = Path(tempfile.gettempdir())
+    for old in parent.glob(f"{PREFIX}*"):
+        if is_of_dead_run(old.name) and old.stat().st_uid == os.getuid():
+            shutil.rmtree(old, ignore_errors=True)
+    folder = parent / run_name()
+    folder.mkdir(mode=0o700)
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def _quotas(screen: Screen) -> Iterator[Quotas | None]:
+    try:
+        quotas = Quotas.open()
+    except QuotasRefused as refused:
+        screen.step(f"no CPU quotas from the kernel ({refused}): each node keeps to its share by itself")
+        yield None
+        return
+    with quotas:
+        yield quotas
+
+
+def measured(stage: Stage, trained: Trained, copies: int, registry: str) -> Outcome:
+    """What the run has shown."""
+    schedule, calls, fleet = stage.schedule, stage.traffic.calls, stage.counters
+    start = stage.start_at
+
+    def nodes_in(start_s: float, end_s: float) -> dict[str, Any]:
+        return {window.name: window for window in node_windows(fleet, start + start_s, start + end_s)}
+
+    before, after, whole = nodes_in(*schedule.before), nodes_in(*schedule.after), nodes_in(0.0, schedule.seconds)
+    run = consumer_window(calls, start, start + schedule.seconds)
+    load_std = load_spread(list(before.values())), load_spread(list(after.values()))
+    fair_share = sick_share = share_after = success = None
+    if schedule.has_fault:
+        fair_share = before[SICK_NODE].share
+        sick_share = nodes_in(schedule.settled_s, schedule.heal_s)[SICK_NODE].share
+        # The last second or so: the bar is what it has come back to, not how it got there.
+        share_after = nodes_in(schedule.seconds - schedule.switch_s / 2, schedule.seconds)[SICK_NODE].share
+        success = consumer_window(calls, start + schedule.fault_s, start + schedule.heal_s).success
+    last = stage.notes[-1].balancer
+    return Outcome(
+        calls=run.calls,
+        failed_calls=run.failed,
+        p50_ms=run.p50_ms,
+        p99_ms=run.p99_ms,
+        accuracy=run.accuracy,
+        nodes=[
+            NodeResult(
+                name=node.plan.name,
+                hardware=node.hardware,
+                share=after[node.plan.name].share,
+                availability=last[node.plan.name].availability,
+                load=after[node.plan.name].load,
+                flow_ratio=last[node.plan.name].flow_ratio,
+                list=last[node.plan.name].list.value,
+            )
+            for node in stage.fleet.nodes
+        ],
+        load_std_before=load_std[0],
+        load_std_after=load_std[1],
+        sick_node=SICK_NODE if schedule.has_fault else None,
+        sick_node_fair_share=fair_share,
+        sick_node_share_during_fault=sick_share,
+        sick_node_share_after_recovery=share_after,
+        consumer_success_during_fault=success,
+        failed_attempts=round(sum(window.failed for window in whole.values())),
+        expectations=expectations(
+            load_std=load_std, sick_share=sick_share, success=success, share_after=share_after, fair_share=fair_share
+        ),
+        settings={
+            "seconds": schedule.seconds,
+            "policy": schedule.policy,
+            "registry": registry,
+            "seed": SEED,
+            "rate_per_s": RATE_PER_S,
+            "users": USERS,
+            "cpu_shares_by": stage.fleet.how,
+            "is_cpu_share_emulated": not stage.fleet.has_quotas,
+            "fleet": [msgspec.to_builtins(plan) for plan in FLEET],
+            "sick_share_of_failures": SICK_SHARE_OF_FAILURES,
+            "copies_averaged": copies,
+            "model_cost_s": MODEL_COST_S,
+            "data_set": trained.data_set,
+            "accuracy_on_unseen_rows": trained.accuracy,
+            "machine": machine(),
+            "versions": versions(),
+            "finished_at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        },
+        errors=dict(stage.traffic.errors.most_common(10)),
+        phases=[msgspec.to_builtins(phase) for phase in schedule.phases],
+        series=_series(stage),
+    )
+
+
+def _series(stage: Stage) -> list[Second]:
+    fleet, calls, start = stage.counters, stage.traffic.calls, stage.start_at
+    seconds = []
+    for number, note in enumerate(stage.notes[1:], start=1):
+        begin, end = start + number - 1.0, start + number
+        nodes = node_windows(fleet, begin, end)
+        seconds.append(
+            Second(
+                at_s=float(number),
+                phase=stage.schedule.phase_at(number - 0.5).name,
+                consumer=consumer_window(calls, begin, end),
+                load_std=load_spread(nodes),
+                nodes={window.name: window for window in nodes},
+                balancer=_thoughts(note),
+            )
+        )
+    return seconds
+
+
+def _thoughts(note: Note) -> dict[str, dict[str, Any]]:
+    return {
+        name: {
+            "policy": note.policy,
+            "share": node.share,
+            "base_share": node.base_share,
+            "availability": node.availability,
+            "load": node.load,
+            "flow_ratio": node.flow_ratio,
+            "list": node.list.value,
+            "reason": node.reason.text,
+        }
+        for name, node in note.balancer.items()
+    }
