@@ -17,9 +17,11 @@ import importlib.metadata
 import json
 import os
 import platform
+import socket
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import asdict, dataclass
@@ -86,6 +88,53 @@ async def connect_wire(port: int) -> Echo:
     return call
 
 
+def bench_registry(port: int) -> str:
+    """The embedded registry of one measurement: client and server know the port, and so the file."""
+    return f"embedded://{tempfile.gettempdir()}/steelyard-bench-{os.getuid()}/{port}.db"
+
+
+def echo_contract() -> tuple[type, type]:
+    from typing import Protocol
+
+    from steelyard import method, service
+
+    @service("bench.Echo")
+    class Echo(Protocol):
+        @method(timeout_s=10.0, idempotent=True)
+        async def echo(self, body: bytes) -> bytes: ...
+
+    class EchoModel(Echo):
+        async def echo(self, body: bytes) -> bytes:
+            return body
+
+    return Echo, EchoModel
+
+
+async def serve_pipeline() -> int:
+    from steelyard import Provider
+
+    with socket.socket() as probe:
+        probe.bind((HOST, 0))
+        port = int(probe.getsockname()[1])
+    Path(bench_registry(port).removeprefix("embedded://")).parent.mkdir(mode=0o700, exist_ok=True)
+    provider = Provider(bench_registry(port), host=HOST, port=port)
+    await provider.open()
+    await provider.export(echo_contract()[1]())
+    KEPT.append(provider)
+    return port
+
+
+async def connect_pipeline(port: int) -> Echo:
+    from steelyard import Consumer
+
+    consumer = Consumer(bench_registry(port))
+    await consumer.open()
+    proxy: Any = consumer.refer(echo_contract()[0])
+    await consumer.ready(proxy)
+    KEPT.append(consumer)
+    return proxy.echo  # type: ignore[no-any-return]
+
+
 @dataclass(frozen=True)
 class Peer:
     serve: Callable[[], Awaitable[int]]
@@ -98,6 +147,8 @@ PEERS = {
     "grpc.aio unary, uvloop": Peer(serve_grpc_unary, connect_grpc_unary, uses_uvloop=True),
     "wire: Channel to Listener": Peer(serve_wire, connect_wire),
     "wire: Channel to Listener, uvloop": Peer(serve_wire, connect_wire, uses_uvloop=True),
+    "steelyard: whole pipeline": Peer(serve_pipeline, connect_pipeline),
+    "steelyard: whole pipeline, uvloop": Peer(serve_pipeline, connect_pipeline, uses_uvloop=True),
 }
 KEPT: list[Any] = []
 

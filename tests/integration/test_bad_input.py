@@ -23,6 +23,7 @@ from steelyard import (
     RegistryUnavailable,
     RemoteError,
     RpcError,
+    SteelyardError,
     Unavailable,
     Unimplemented,
     with_options,
@@ -190,7 +191,7 @@ async def test_two_providers_on_one_port() -> None:
     async with LocalCluster() as cluster:
         first = await cluster.provide(ShopModel())
         port = int(first.address.rpartition(":")[2])
-        with pytest.raises(ConfigError, match=rf"127\.0\.0\.1:{port}.*in use"):
+        with pytest.raises(SteelyardError, match=rf"cannot listen on 127\.0\.0\.1:{port}: another process"):
             await cluster.provide(ShopModel(), port=port)
 
 
