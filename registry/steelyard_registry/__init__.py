@@ -3,8 +3,11 @@
 from .base import Registration, Registry, Snapshot, Subscription
 from .errors import MalformedUrl, RegistryClosed, RegistryError, RegistryUnreachable
 from .node import Hardware, Node, NodeState, ServiceKey
+from .opening import DEFAULT_URL, open_registry
+from .url import parse_provider_url, provider_url
 
 __all__ = [
+    "DEFAULT_URL",
     "Hardware",
     "MalformedUrl",
     "Node",
@@ -17,4 +20,7 @@ __all__ = [
     "ServiceKey",
     "Snapshot",
     "Subscription",
+    "open_registry",
+    "parse_provider_url",
+    "provider_url",
 ]

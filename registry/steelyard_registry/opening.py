@@ -1,0 +1,59 @@
+"""From a URL to a registry. A backend is imported only when its scheme is asked for, so that a process with a static
+list loads neither kazoo nor sqlite3."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from .base import Registry
+from .errors import MalformedUrl
+from .locator import Locator, redacted
+
+DEFAULT_URL = "embedded://"
+"""A file in the user's runtime folder: nothing to install, found by all processes of the user on this machine."""
+
+
+def open_registry(url: str = DEFAULT_URL) -> Registry:
+    """The registry of *url*, not opened yet (``async with`` or ``await registry.open()``).
+
+    ``zookeeper://[user:password@]host:port[,host:port]/root``, ``embedded:///path/to/file`` (``embedded://`` is the
+    user's own), ``static://host:port,host:port``, ``memory://name``. Raises MalformedUrl, which names what is wrong.
+    """
+    locator = Locator.parse(url)
+    backend = _BACKENDS.get(locator.scheme)
+    if backend is None:
+        known = ", ".join(f"{scheme}://" for scheme in sorted(_BACKENDS))
+        raise MalformedUrl(f"registry URL {redacted(url)!r}: unknown scheme {locator.scheme!r}; known: {known}")
+    return backend(locator)
+
+
+def _embedded(locator: Locator) -> Registry:
+    from .embedded import EmbeddedRegistry
+
+    return EmbeddedRegistry(locator)
+
+
+def _memory(locator: Locator) -> Registry:
+    from .memory import MemoryRegistry
+
+    return MemoryRegistry(locator)
+
+
+def _static(locator: Locator) -> Registry:
+    from .static import StaticRegistry
+
+    return StaticRegistry(locator)
+
+
+def _zookeeper(locator: Locator) -> Registry:
+    from .zookeeper import ZooKeeperRegistry
+
+    return ZooKeeperRegistry(locator)
+
+
+_BACKENDS: dict[str, Callable[[Locator], Registry]] = {
+    "embedded": _embedded,
+    "memory": _memory,
+    "static": _static,
+    "zookeeper": _zookeeper,
+}

@@ -1,0 +1,108 @@
+"""The list of one service, kept true: children of ``/{root}/{interface}/providers``, read, built aside, swapped.
+
+An empty list is doubted. It is what a wiped tree, a ZooKeeper that came back without its data, or providers that are
+all about to register again under new sessions look like, and believing it turns a registry's bad minute into an outage.
+So the last nodes stay, marked stale, until ``empty_grace_s`` (10 s) of *uninterrupted* empty answers have
+passed: three audits of our own providers, which restore themselves within one. Then the list is empty: no ghosts for
+ever. Nodes that said they were draining before they went have left on purpose and are not kept.
+
+The watch never writes, so a consumer needs no right to, and an operator can delete the tree under it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from kazoo.exceptions import NoNodeError
+
+from ..errors import MalformedUrl
+from ..feed import Feed, select
+from ..node import Node, NodeState
+from ..url import parse_node_name
+from .reconciler import Reconciler
+from .session import Session
+
+log = logging.getLogger(__name__)
+
+AUDIT_S = 30.0
+"""One read of the list without any reason."""
+_GATHER_S = 0.03
+"""Reads of one list are at least this far apart: a hundred restarts in a moment are a few reads, not a hundred."""
+
+
+class ProviderWatch(Reconciler):
+    """Feeds *feed*. Its task runs until ``cancel``."""
+
+    def __init__(self, session: Session, feed: Feed) -> None:
+        super().__init__(session, session.place.folder(feed.service.interface, "providers"))
+        self.feed = feed
+        self._parsed: dict[str, Node | None] = {}
+        self._empty_since_s: float | None = None
+        self._read_at_s = -1.0
+
+    def _went_away(self) -> None:
+        self._empty_since_s = None
+        self.feed.mark_stale()
+
+    async def _pass(self) -> float | None:
+        early_s = self._read_at_s + _GATHER_S - self._loop.time()
+        if early_s > 0:
+            await asyncio.sleep(early_s)
+            self._wake.clear()
+        names = await self._read()
+        self._read_at_s = self._loop.time()
+        nodes, skipped = self._parse(names)
+        return self._show(select(self.feed.service, nodes), skipped)
+
+    async def _read(self) -> list[str]:
+        """The names. Sets a watch in any case: on the children, or on the coming of the folder."""
+        while True:
+            try:
+                return list(await self._session.call("get_children", self.path, watch=self._on_event))
+            except NoNodeError:
+                if await self._session.call("exists", self.path, watch=self._on_event) is None:
+                    return []
+
+    def _parse(self, names: list[str]) -> tuple[list[Node], int]:
+        """The nodes and the number of names that are none. Names seen before are not parsed again."""
+        before, self._parsed = self._parsed, {}
+        for name in sorted(names):
+            self._parsed[name] = before[name] if name in before else self._parse_one(name)
+        nodes = [node for node in self._parsed.values() if node is not None]
+        return nodes, len(self._parsed) - len(nodes)
+
+    def _parse_one(self, name: str) -> Node | None:
+        try:
+            return parse_node_name(name)
+        except MalformedUrl as error:
+            log.warning("%s: skipped an entry of %s: %s", self._session.place.url, self.feed.service, error)
+            return None
+
+    def _show(self, nodes: tuple[Node, ...], skipped: int) -> float:
+        """Publish; seconds until the next look."""
+        last = self.feed.snapshot.nodes
+        if nodes or not last:
+            self._empty_since_s = None
+            self.feed.publish(nodes, skipped=skipped)
+            return AUDIT_S
+        now_s = self._loop.time()
+        if self._empty_since_s is None:
+            self._empty_since_s = now_s
+        kept = tuple(node for node in last if node.state is not NodeState.DRAINING)
+        grace_s = self._session.place.empty_grace_s if kept else 0.0
+        left_s = self._empty_since_s + grace_s - now_s
+        if left_s > 0:
+            if self.feed.publish(kept, skipped=skipped, is_stale=True):
+                log.warning(
+                    "%s: the list of %s is empty; its last %d nodes stay for %g s",
+                    self._session.place.url,
+                    self.feed.service,
+                    len(kept),
+                    grace_s,
+                )
+            return left_s
+        log.warning("%s: no provider of %s is left", self._session.place.url, self.feed.service)
+        self._empty_since_s = None
+        self.feed.publish((), skipped=skipped)
+        return AUDIT_S

@@ -1,0 +1,197 @@
+"""A real ZooKeeper for the tests: one server that the tests of a session share, and private ones to break.
+
+    server = shared_zookeeper()                # started at first use, ended with the test process
+    with zookeeper_root(server) as url: ...    # zookeeper://127.0.0.1:PORT/test-..., wiped afterwards
+    with ZooKeeperServer(folder) as own: own.kill(); own.start()     # same port, same data
+
+Where Java or the jars are missing, this raises ZooKeeperMissing and the test fails: a registry that was tested without a
+registry is not tested.
+"""
+
+from __future__ import annotations
+
+import atexit
+import ctypes
+import functools
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from kazoo.client import KazooClient
+
+_JARS = ("zookeeper", "zookeeper-jute", "slf4j-api", "slf4j-simple", "metrics-core", "snappy-java")
+_START_S = 30.0
+_PR_SET_PDEATHSIG = 1
+_REPOSITORY = Path(__file__).resolve().parents[2]
+
+
+class ZooKeeperMissing(RuntimeError):
+    """There is no ZooKeeper to start. Never a reason to skip."""
+
+
+class ZooKeeperServer:
+    """A standalone server on 127.0.0.1. The port is chosen once, so that ``start`` after ``stop`` or ``kill`` brings
+    back the same server with the same data. Synchronous on purpose: a test calls it through asyncio.to_thread when its
+    loop must go on meanwhile."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.port = _free_port()
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def hosts(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    def url(self, root: str = "dubbo", **options: object) -> str:
+        query = "&".join(f"{key}={value}" for key, value in options.items())
+        return f"zookeeper://{self.hosts}/{root}" + (f"?{query}" if query else "")
+
+    def start(self) -> None:
+        assert self._process is None, "already running"
+        data = self.folder / "data"
+        data.mkdir(parents=True, exist_ok=True)
+        config = self.folder / "zoo.cfg"
+        config.write_text(
+            f"tickTime=500\ndataDir={data}\nclientPort={self.port}\nclientPortAddress=127.0.0.1\nmaxClientCnxns=0\n"
+            "minSessionTimeout=1000\nmaxSessionTimeout=60000\nadmin.enableServer=false\n"
+            "4lw.commands.whitelist=ruok,srvr,mntr,cons\n"
+        )
+        with (self.folder / "server.log").open("ab") as log:
+            self._process = subprocess.Popen(
+                _command(config), stdout=log, stderr=log, stdin=subprocess.DEVNULL, preexec_fn=_die_with_parent
+            )
+        self._wait_until_serving()
+
+    def stop(self) -> None:
+        """Ask it to end (SIGTERM)."""
+        self._end(signal.SIGTERM)
+
+    def kill(self) -> None:
+        self._end(signal.SIGKILL)
+
+    def pause(self) -> None:
+        """Alive and deaf: connections stay open and nothing is answered."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        assert self._process is not None
+        self._process.send_signal(signal.SIGCONT)
+
+    def command(self, word: str) -> str:
+        """A four letter word, for example ``srvr``; empty when nobody answers."""
+        try:
+            with socket.create_connection(("127.0.0.1", self.port), timeout=1.0) as connection:
+                connection.sendall(word.encode())
+                return b"".join(iter(lambda: connection.recv(4096), b"")).decode()
+        except OSError:
+            return ""
+
+    @contextmanager
+    def client(self, **options: object) -> Iterator[KazooClient]:
+        """An operator's own connection, to look and to break things."""
+        client = KazooClient(hosts=self.hosts, **options)
+        client.start(timeout=_START_S)
+        try:
+            yield client
+        finally:
+            client.stop()
+            client.close()
+
+    def __enter__(self) -> ZooKeeperServer:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._process is not None:
+            self.kill()
+
+    def _end(self, with_signal: signal.Signals) -> None:
+        process, self._process = self._process, None
+        assert process is not None, "not running"
+        process.send_signal(with_signal)
+        process.send_signal(signal.SIGCONT)  # in case it is paused
+        try:
+            process.wait(timeout=10)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait(timeout=10)
+
+    def _wait_until_serving(self) -> None:
+        until = time.monotonic() + _START_S
+        while "Mode:" not in self.command("srvr"):  # `ruok` is answered too early
+            assert self._process is not None
+            if self._process.poll() is not None or time.monotonic() > until:
+                tail = (self.folder / "server.log").read_text(errors="replace")[-2000:]
+                raise RuntimeError(f"ZooKeeper did not start (exit status {self._process.poll()}):\n{tail}")
+            time.sleep(0.05)
+
+
+@functools.cache
+def shared_zookeeper() -> ZooKeeperServer:
+    """The server of this test process. Tests use roots of their own on it (``zookeeper_root``) and do not stop it."""
+    folder = Path(tempfile.mkdtemp(prefix="steelyard-zookeeper-"))
+    server = ZooKeeperServer(folder)
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    atexit.register(server.__exit__)
+    server.start()
+    return server
+
+
+@contextmanager
+def zookeeper_root(server: ZooKeeperServer | None = None, **options: object) -> Iterator[str]:
+    """A registry URL with a root that no other test has; *options* go into its query."""
+    server = server or shared_zookeeper()
+    root = f"test-{uuid.uuid4().hex[:12]}"
+    yield server.url(root, **options)
+    with server.client() as client:
+        if client.exists(f"/{root}"):
+            client.delete(f"/{root}", recursive=True)
+
+
+def _command(config: Path) -> list[str]:
+    java = shutil.which("java")
+    if java is None:
+        raise ZooKeeperMissing("these tests run a real ZooKeeper and there is no `java`; `./dev test` installs it")
+    # The usual tuning for a server that lives for seconds; jute.maxbuffer: many ephemerals in one session must not
+    # prevent a restart.
+    tuning = ["-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Djute.maxbuffer=16777216"]
+    quiet = ["-Dzookeeper.jmx.log4j.disable=true", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"]
+    main = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
+    return [java, *tuning, *quiet, "-cp", _class_path(), main, str(config)]
+
+
+def _class_path() -> str:
+    named = os.environ.get("STEELYARD_ZOOKEEPER_JARS")
+    folders = [Path(named)] if named else [Path("/usr/share/java"), *_unpacked()]
+    for folder in folders:
+        if (folder / "zookeeper.jar").exists():
+            return ":".join(str(jar) for name in _JARS if (jar := folder / f"{name}.jar").exists())
+    looked = ", ".join(map(str, folders))
+    raise ZooKeeperMissing(f"these tests run a real ZooKeeper; no zookeeper.jar in {looked}; `./dev test` installs it")
+
+
+def _unpacked() -> list[Path]:
+    return sorted((_REPOSITORY / ".cache" / "zookeeper").glob("**/usr/share/java"))
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _die_with_parent() -> None:
+    """In the child, before Java: be killed with the test process, however that ends."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
