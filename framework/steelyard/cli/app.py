@@ -1,0 +1,257 @@
+"""The commands and their options. Only texts and built-in types here; what a command does is imported when it runs."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated, Any
+
+import typer
+
+from . import options
+from .failure import ASKED_WRONGLY, reported, usage
+from .lazy import LazyGroup
+
+app = typer.Typer(
+    name="steelyard",
+    cls=LazyGroup,
+    help="RPC that sends each call to the right node of an unequal cluster.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _version(is_asked: bool) -> None:
+    if is_asked:
+        typer.echo(_version_line())
+        raise typer.Exit
+
+
+def _version_line() -> str:
+    import platform
+
+    from steelyard import __version__
+
+    return f"steelyard {__version__} (Python {platform.python_version()}, {platform.system()} {platform.machine()})"
+
+
+@app.callback()
+def root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    """RPC that sends each call to the right node of an unequal cluster."""
+
+
+@app.command()
+def version() -> None:
+    """Show the version."""
+    typer.echo(_version_line())
+
+
+@app.command()
+def serve(
+    services: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="MODULE:NAME",
+            help="What to serve: a class without required arguments, an object, or a function that makes one.",
+        ),
+    ],
+    registry: options.Registry = None,
+    tag: Annotated[
+        list[str] | None, typer.Option("--tag", metavar="KEY=VALUE", help="A tag of your own; repeatable.")
+    ] = None,
+    hw: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--hw",
+            metavar="KEY=VALUE",
+            help="Overrides what is detected: kind, model, cores, quota, memory_bytes, accelerators; repeatable.",
+            autocompletion=options.complete_hardware,
+        ),
+    ] = None,
+    zone: Annotated[
+        str | None, typer.Option(help="Where the machine stands; by default what $STEELYARD_ZONE says.")
+    ] = None,
+    host: Annotated[
+        str | None,
+        typer.Option(help="The address to listen on and to register; by default the one that reaches the registry."),
+    ] = None,
+    port: Annotated[int, typer.Option(help="0 takes a free one.")] = 0,
+    weight: Annotated[int, typer.Option(help="Static weight: 100 is normal, 0 takes no traffic.")] = 100,
+    application: Annotated[str, typer.Option(help="The application's name, for operators.")] = "",
+    threads: Annotated[
+        int | None, typer.Option(help="Threads for handlers that block; by default cores + 4, at most 32.")
+    ] = None,
+    registry_wait: options.RegistryWait = "10",
+    drain: Annotated[
+        float, typer.Option(metavar="SECONDS", help="How long accepted calls may take on the way out.")
+    ] = 10.0,
+    telemetry: Annotated[
+        str | None, typer.Option(metavar="otlp|none", help="Send traces and metrics to an OpenTelemetry collector.")
+    ] = None,
+    log_level: Annotated[
+        str, typer.Option(help="debug, info, warning or error.", autocompletion=options.complete_log_level)
+    ] = "info",
+    is_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON document when everything is registered.")
+    ] = False,
+    debug: options.Debug = False,
+) -> None:
+    """Serve one or more services until SIGTERM or Ctrl-C; then drain.
+
+    Modules are looked for in the current directory first.
+
+        [bold]steelyard serve examples.ctr.model:CtrModel --tag pool=ads[/bold]
+
+    With --json: {"pid", "address", "registry", "services": [{"service", "methods", "weight", "zone", "tags"}]}.
+    """
+    from .logs import log_to_stderr
+
+    with reported("serve", is_debug=debug):
+        log_to_stderr("debug" if debug else log_level)
+        settings: dict[str, Any] = {
+            "registry": registry,
+            "host": host,
+            "port": port,
+            "application": application,
+            "tags": options.pairs(tag or (), "--tag"),
+            "hardware": options.pairs(hw or (), "--hw"),
+            "zone": zone,
+            "weight": weight,
+            "threads": threads,
+            "telemetry": telemetry,
+            "registry_wait_s": options.wait_s(registry_wait),
+            "drain_s": drain,
+        }
+        from . import serve as serving
+
+        serving.run(serving.Serving(targets=services, settings=settings), is_json=is_json)
+
+
+@app.command()
+def call(
+    target: Annotated[
+        str,
+        typer.Argument(metavar="SERVICE.METHOD", help="With group and version: GROUP/SERVICE:VERSION.METHOD"),
+    ],
+    arguments: Annotated[
+        str,
+        typer.Option(
+            "--json",
+            "-j",
+            metavar="JSON",
+            help="The arguments: a list, [7, [1, 2]], or by name, {'user_id': 7}; - reads standard input.",
+        ),
+    ] = "[]",
+    registry: options.Registry = None,
+    timeout: Annotated[float, typer.Option(metavar="SECONDS", help="The call's deadline.")] = 10.0,
+    attach: Annotated[
+        list[str] | None, typer.Option("--attach", metavar="KEY=VALUE", help="Travels with the call; repeatable.")
+    ] = None,
+    where: options.Where = None,
+    policy: Annotated[str, typer.Option(help="The balancing policy.", autocompletion=options.complete_policy)] = "dual",
+    output: Annotated[
+        str | None,
+        typer.Option("--output", "-o", metavar="json|text", help="By default text on a terminal, and json elsewhere."),
+    ] = None,
+    registry_wait: options.RegistryWait = "10",
+    debug: options.Debug = False,
+) -> None:
+    """Call one method, without its contract.
+
+        [bold]steelyard call ads.Ctr.predict --json '[7, [0.1, 0.2]]'[/bold]
+
+    Text stands for bytes (base64), datetimes (ISO 8601), UUIDs and Decimals, and lists stand for arrays. A stream is
+    shown item by item; with --output json it is one list.
+
+    A call that fails prints "STATUS: message (node ...)" and ends with exit code 1; with --output json it also
+    prints {"status", "message", "node", "is_remote"}, where a null status means that no call was made.
+    """
+    from .logs import log_to_stderr
+    from .output import is_terminal, terminal_width
+
+    is_json = _is_json(output, is_person=is_terminal(sys.stdout))
+    log_to_stderr("debug" if debug else "error")
+    from . import call as calling
+
+    show = calling.Show(is_json=is_json, width=terminal_width())
+    with reported("call", is_debug=debug, on_error=show.failed):
+        service, method = calling.split_target(target)
+        asked = calling.Call(
+            service=service,
+            method=method,
+            arguments=options.arguments(sys.stdin.read() if arguments == "-" else arguments),
+            registry=registry,
+            timeout_s=timeout,
+            attachments=options.pairs(attach or (), "--attach"),
+            expression=where,
+            policy=policy,
+            registry_wait_s=options.wait_s(registry_wait),
+        )
+        import asyncio
+
+        asyncio.run(calling.run(asked, show))
+
+
+@app.command()
+def nodes(
+    service: Annotated[
+        str | None, typer.Argument(help="Only this service: its name, or its key GROUP/NAME:VERSION.")
+    ] = None,
+    registry: options.Registry = None,
+    where: options.Where = None,
+    is_json: Annotated[bool, typer.Option("--json", help="One JSON document instead of a table.")] = False,
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="Draw the table anew each second.")] = False,
+    policy: Annotated[
+        str, typer.Option(help="The policy whose lists are shown.", autocompletion=options.complete_policy)
+    ] = "dual",
+    registry_wait: options.RegistryWait = "10",
+    debug: options.Debug = False,
+) -> None:
+    """Show what is registered: nodes, hardware, live load, and where a balancer would put them.
+
+    Each node is asked for its load (up to 1.5 s). "list" and "flow" are what the policy makes of these loads, seen
+    from here; each consumer has lists of its own, which also know how its calls went.
+
+    With --json: {"registry", "observed_at", "observer": {"policy", "note"}, "services": [{"service", "is_stale",
+    "skipped", "load_ref", "nodes": [{"address", "state", "zone", "weight", "application", "protocol", "started_at",
+    "methods", "tags", "hardware": {"kind", "model", "cores", "quota", "memory_bytes", "accelerators"}, "load":
+    {"status": "reported" | "no report" | "unreachable", "reason", "utilization", "in_flight", "queue_depth", "age_s"},
+    "observer": {"list", "flow_ratio", "share", "base_share", "reason"}}]}]}. What is not known is null; sizes are
+    bytes, shares and utilizations 0 to 1, times ISO 8601 in UTC. Keys are only ever added.
+    """
+    from .logs import log_to_stderr
+
+    with reported("nodes", is_debug=debug, on_error=_json_error if is_json else None):
+        if watch and is_json:
+            raise usage("--watch and --json: a watch is no single document; use --json in a loop of your own")
+        log_to_stderr("debug" if debug else "error")
+        from . import nodes as listing
+
+        asked = listing.Asked(
+            registry=registry,
+            service=service,
+            expression=where,
+            policy=policy,
+            registry_wait_s=options.wait_s(registry_wait),
+        )
+        listing.run(asked, is_json=is_json, is_watch=watch)
+
+
+def _json_error(error: BaseException) -> None:
+    from .output import error_document, write_document
+
+    write_document(error_document(error))
+
+
+def _is_json(output: str | None, *, is_person: bool) -> bool:
+    if output is None:
+        return not is_person
+    if output not in ("json", "text"):
+        typer.echo(f"steelyard call: --output takes json or text, not {output!r}", err=True)
+        raise typer.Exit(ASKED_WRONGLY)
+    return output == "json"

@@ -1,0 +1,22 @@
+"""Logging of a command: everything to stderr, so that stdout holds the answer and nothing else."""
+
+from __future__ import annotations
+
+import logging
+
+from .failure import usage
+from .options import LOG_LEVELS
+
+# Clients that tell every attempt to reconnect; our registry says the same once, in its own words.
+_TALKATIVE = ("kazoo",)
+
+
+def log_to_stderr(level: str) -> None:
+    """Root logging at *level* (a name of LOG_LEVELS). Third-party clients speak only at debug."""
+    name = level.strip().lower()
+    if name not in LOG_LEVELS:
+        raise usage(f"--log-level takes {', '.join(LOG_LEVELS)}, not {level!r}")
+    logging.basicConfig(level=name.upper(), format="%(asctime)s %(levelname)-7s %(name)s: %(message)s", force=True)
+    if name != "debug":
+        for talker in _TALKATIVE:
+            logging.getLogger(talker).setLevel(logging.CRITICAL)
