@@ -2,5 +2,6 @@
 
 from .base import MethodCodec
 from .choose import codec_for, generic_codec
+from .generic import plain_codec
 
-__all__ = ["MethodCodec", "codec_for", "generic_codec"]
+__all__ = ["MethodCodec", "codec_for", "generic_codec", "plain_codec"]

@@ -1,8 +1,9 @@
 """The codec of most methods: msgpack bodies, checked and rebuilt by annotation.
 
-Arguments are one list, a result is one value. The common case, where everything is a number, text or bytes, is
-written and read by msgspec in one step each, about a microsecond for a whole echo call; all else takes the general
-way. The fast way only ever answers "yes": what it does not like, the general way looks at again and words the error.
+Arguments are one list (or a map, from callers without the contract: see ``plain``), a result is one value. The common
+case, where everything is a number, text or bytes, is written and read by msgspec in one step each, about a microsecond
+for a whole echo call; all else takes the general way. The fast way only ever answers "yes": what it does not like, the
+general way looks at again and words the error.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from steelyard.errors import InternalError, InvalidArgument
 from steelyard.model import MethodSpec, Parameter
 
 from .exception import decode_exception, encode_exception
+from .plain import PlainArguments
 from .plan import SCALARS, Convert, Mismatch, compile_plan
 from .wire import NDARRAY, pack, unpack
 
@@ -32,6 +34,7 @@ class MsgpackCodec:
         self._name = "this call" if spec is None else spec.qualified_name
         self._parameters: tuple[Parameter, ...] | None = None if spec is None else spec.parameters
         self._raises = () if spec is None else spec.raises
+        self._plain: PlainArguments | None = None  # made when somebody without the contract calls
         self._required = sum(parameter.is_required for parameter in self._parameters or ())
         self._plans: tuple[Convert | None, ...] = tuple(
             compile_plan(parameter.annotation, f"{self._name}: parameter {parameter.name!r}")
@@ -71,6 +74,10 @@ class MsgpackCodec:
             values = unpack(body)
         except Exception as error:
             raise InvalidArgument(f"{self._name}: the arguments cannot be decoded: {_why(error)}") from error
+        if type(values) is dict and self._parameters is not None:
+            if self._plain is None:
+                self._plain = PlainArguments(self._name, self._parameters)
+            return self._plain.read(values)
         if type(values) is not list:
             raise InvalidArgument(f"{self._name}: the arguments must be a list, not {type(values).__name__}")
         if self._parameters is None:

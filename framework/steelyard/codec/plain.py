@@ -5,9 +5,9 @@ Typed callers send a list, strictly typed. A caller without the contract sends a
 
     {"user_id": 7, "features": [0.1, 0.2]}        {"*": [7, [0.1, 0.2]]}        {"*": [7], "features": [0.1, 0.2]}
 
-and has perhaps only JSON's types to say them with. So here, and only here, text may stand for bytes (base64), datetimes and
-durations (ISO 8601), UUIDs and Decimals, lists for arrays, and text for the number that is a map's key. What
-arrives at the method is the same as from a typed caller, or InvalidArgument.
+and has perhaps only JSON's types to say them with. So here, and only here, text may stand for bytes (base64),
+datetimes and durations (ISO 8601), UUIDs and Decimals, lists for arrays, and text for the number that is a map's key.
+What arrives at the method is the same as from a typed caller, or InvalidArgument.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import msgspec
 from steelyard.errors import InvalidArgument
 from steelyard.model import Parameter
 
-from .plan import Convert, Mismatch, _hook, _own_type, _plainly, compile_plan
+from .plan import Convert, Mismatch, _hook, _own_type, _plainly, _refusal, compile_plan
 from .wire import type_name
 
 POSITIONAL: Final = "*"
@@ -91,9 +91,7 @@ def compile_plain(annotation: Any, where: str) -> Convert | None:
         return array
     if _own_type(annotation) is not None:
         return strict
-    try:
-        msgspec.msgpack.Decoder(annotation)
-    except (TypeError, ValueError):  # a union that msgspec refuses as a whole: strictly then
+    if _refusal(annotation) is not None:  # a union that is taken apart: strictly then
         return strict
 
     def convert(value: Any) -> Any:
@@ -125,9 +123,9 @@ def _array_of(annotation: Any) -> Convert | None:
     if not issubclass(origin, np.ndarray):
         return None
     strict = _own_type(annotation)
-    from .array_plan import item_type
+    from .array_plan import _item_type
 
-    item = item_type(annotation)
+    item = _item_type(annotation)
 
     def convert(value: Any) -> Any:
         if type(value) is list:
@@ -144,7 +142,7 @@ def _made_array(value: list[Any], item: Any) -> Any:
     try:
         made = np.asarray(value)
     except ValueError:
-        raise Mismatch("the lists of an array must be of equal length") from None
+        raise Mismatch("the lists of an array must be of equal length and depth") from None
     if made.dtype.kind not in "biuf":
         raise Mismatch("an array holds a number beyond 64 bits")
     if item is None or issubclass(made.dtype.type, item):
