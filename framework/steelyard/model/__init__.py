@@ -1,9 +1,10 @@
 """The records that travel through every floor: frozen, and without behaviour."""
 
-from .call import Invocation, LoadReport, Outcome, Reply
+from .call import NOTHING, Invocation, LoadReport, Outcome, Reply
 from .spec import CallShape, Codec, MethodSpec, Parameter, ServiceSpec
 
 __all__ = [
+    "NOTHING",
     "CallShape",
     "Codec",
     "Invocation",

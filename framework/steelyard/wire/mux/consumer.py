@@ -15,8 +15,7 @@ from steelyard.errors import (
     Unavailable,
     error_for,
 )
-from steelyard.model import Invocation, LoadReport, Reply
-from steelyard.model.call import NOTHING
+from steelyard.model import NOTHING, Invocation, LoadReport, Reply
 
 from ..frames import (
     DRAIN,
@@ -46,12 +45,11 @@ _CALL = 2  # Call's tag; the frame is encoded from a tuple, which saves making t
 class OpenCall:
     """A call under way. ``unread_bytes``: of its stream, arrived and not yet credited."""
 
-    __slots__ = ("credit_bytes", "id", "is_stream", "tick", "token", "unread_bytes")
+    __slots__ = ("credit_bytes", "id", "is_stream", "token", "unread_bytes")
 
-    def __init__(self, call_id: int, token: Any, tick: int) -> None:
+    def __init__(self, call_id: int, token: Any) -> None:
         self.id = call_id
         self.token = token
-        self.tick = tick
         self.is_stream = False
         self.unread_bytes = 0
         self.credit_bytes = 0
@@ -62,10 +60,10 @@ class ConsumerSide(Side):
 
     def __init__(self, limits: WireLimits, *, now_s: float, identity: str = "", node: str | None = None) -> None:
         super().__init__(limits, identity, now_s)
-        self.deadlines = Deadlines()
+        self._calls: dict[int, OpenCall] = {}
+        self.deadlines = Deadlines(self._calls)
         self.is_draining = False
         self._node = node
-        self._calls: dict[int, OpenCall] = {}
         self._refs: dict[tuple[str, str], int] = {}
         self._last_id = 0
         self._in_flight = limits.in_flight
@@ -100,14 +98,15 @@ class ConsumerSide(Side):
         self._last_id = call_id = self._last_id + 1
         frame = encode((_CALL, call_id, ref, deadline_ms, int(invocation.priority), attachments, body))
         outbox.put(frame, call_id)
-        tick = 0 if deadline_ms is None else self.deadlines.add(deadline_at, call_id)
-        self._calls[call_id] = call = OpenCall(call_id, token, tick)
+        self._calls[call_id] = call = OpenCall(call_id, token)
+        if deadline_ms is not None:
+            self.deadlines.add(deadline_at, call_id)
         return call
 
     def cancel(self, call: OpenCall) -> None:
         """Gives a call or the rest of its stream up; nothing more is heard of it. Harmless when it is over."""
         if self._calls.get(call.id) is call:
-            self._close(call)
+            del self._calls[call.id]
             self._withdraw(call.id)
 
     def consumed(self, call: OpenCall, body: bytes) -> None:
@@ -131,11 +130,12 @@ class ConsumerSide(Side):
 
     def lost(self, reason: str) -> list[Failed]:
         """The connection is gone: every open call fails, and says truthfully whether it can have run."""
-        calls, self._calls = self._calls, {}
+        calls = list(self._calls.values())
+        self._calls.clear()
         handed_id = self.outbox.handed_id
         return [
             Failed(call.token, Unavailable(reason, node=self._node, may_have_run=call.id <= handed_id))
-            for call in calls.values()
+            for call in calls
         ]
 
     def receive(self, data: bytes, now_s: float) -> list[Event]:
@@ -159,7 +159,7 @@ class ConsumerSide(Side):
             call.is_stream = True
             events.append(Opened(call, Reply(attachments=attachments, in_flight=frame.in_flight)))
             return None
-        self._close(call)
+        del self._calls[frame.id]
         events.append(Answered(call.token, Reply(body=frame.body, attachments=attachments, in_flight=frame.in_flight)))
         return None
 
@@ -204,18 +204,13 @@ class ConsumerSide(Side):
         if call is None:
             self._check_known(call_id)
         else:
-            self._close(call)
+            del self._calls[call_id]
         return call
 
     def _check_known(self, call_id: int) -> None:
         # An answer may cross our CANCEL on the wire, so an id that was open once is fine.
         if not 0 < call_id <= self._last_id:
             raise ProtocolError(f"an answer to call {call_id}, which was never made")
-
-    def _close(self, call: OpenCall) -> None:
-        del self._calls[call.id]
-        if call.tick:
-            self.deadlines.discard(call.tick, call.id)
 
     def _withdraw(self, call_id: int) -> bool:
         """Stops a call on its way. True: it had not left."""

@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 
 from steelyard.errors import InvalidArgument, Overloaded, RpcError, Status
-from steelyard.model import Invocation, Reply
-from steelyard.model.call import NOTHING
+from steelyard.model import NOTHING, Invocation, Reply
 
 from ..frames import (
     DRAIN,
@@ -17,6 +16,7 @@ from ..frames import (
     Drain,
     End,
     Fail,
+    Hello,
     Item,
     Load,
     Method,
@@ -46,10 +46,9 @@ class InFlight:
 class LiveCall:
     """A call that still wants an answer. ``credit_bytes``: what its stream may send now (below 1: nothing)."""
 
-    __slots__ = ("credit_bytes", "is_stream", "tick")
+    __slots__ = ("credit_bytes", "is_stream")
 
-    def __init__(self, tick: int, credit_bytes: int) -> None:
-        self.tick = tick
+    def __init__(self, credit_bytes: int) -> None:
         self.credit_bytes = credit_bytes
         self.is_stream = False
 
@@ -65,17 +64,22 @@ class ProviderSide(Side):
         self, limits: WireLimits, *, now_s: float, identity: str = "", in_flight: InFlight | None = None
     ) -> None:
         super().__init__(limits, identity, now_s)
-        self.deadlines = Deadlines()
-        self._total = in_flight or InFlight()
         self._live: dict[int, LiveCall] = {}
+        self.deadlines = Deadlines(self._live)
+        self._total = in_flight or InFlight()
         self._methods: dict[int, tuple[str, str]] = {}
         self._running = 0
         self._last_id = 0
         self._has_drained = False
+        self._window_bytes = 0
 
     @property
     def running(self) -> int:
         return self._running
+
+    def _meet(self, hello: Hello) -> None:
+        super()._meet(hello)
+        self._window_bytes = hello.stream_window_bytes
 
     def is_live(self, call_id: int) -> bool:
         return call_id in self._live
@@ -108,11 +112,11 @@ class ProviderSide(Side):
         attachments = NOTHING
         if frame.attachments:
             attachments = decode_names(frame.attachments, most=self.limits.attachments)
-        deadline_at, tick = math.inf, 0
+        deadline_at = math.inf
+        self._live[call_id] = LiveCall(self._window_bytes)
         if frame.deadline_ms is not None:
             deadline_at = now_s + frame.deadline_ms / 1000
-            tick = self.deadlines.add(deadline_at, call_id)
-        self._live[call_id] = LiveCall(tick, self.peer.stream_window_bytes if self.peer else 0)
+            self.deadlines.add(deadline_at, call_id)
         self._running += 1
         self._total.count += 1
         invocation = Invocation(
@@ -238,11 +242,12 @@ class ProviderSide(Side):
         """The driver's task of this call has ended, whatever became of the call."""
         self._running -= 1
         self._total.count -= 1
-        self._close(call_id)
+        if call_id in self._live:
+            del self._live[call_id]
 
     def expire(self, now_s: float) -> list[int]:
         """The calls whose deadline has passed: answered here, and to be cancelled by the driver."""
-        expired = [call_id for call_id in self.deadlines.expired(now_s) if call_id in self._live]
+        expired = self.deadlines.expired(now_s)
         for call_id in expired:
             self._fail(call_id, Status.DEADLINE_EXCEEDED, "the deadline passed while the call ran")
         return expired
@@ -250,7 +255,6 @@ class ProviderSide(Side):
     def abandon(self) -> None:
         """The connection is gone: no call wants an answer any more."""
         self._live.clear()
-        self.deadlines = Deadlines()
 
     def load(self, frame: bytes) -> None:
         """Sends an encoded LOAD (see ``load_frame``); a newer one overtakes an older one that still waits."""
@@ -300,10 +304,7 @@ class ProviderSide(Side):
         self.outbox.put(encode(Fail(call_id, int(status), text, details, others, has_started)))
 
     def _close(self, call_id: int) -> LiveCall | None:
-        call = self._live.pop(call_id, None)
-        if call is not None and call.tick:
-            self.deadlines.discard(call.tick, call_id)
-        return call
+        return self._live.pop(call_id, None)
 
 
 def load_frame(report: bytes) -> bytes:
