@@ -80,8 +80,12 @@ class Connection:
     def _ended(self, reason: str) -> None:
         raise NotImplementedError
 
-    async def _before_reading(self) -> None:
-        """Waits while this side must not read."""
+    def _is_full(self) -> bool:
+        """Whether this side must not read now."""
+        return False
+
+    async def _until_not_full(self) -> None:
+        raise NotImplementedError
 
     def _after_writing(self) -> None:
         """A packet has left."""
@@ -94,12 +98,8 @@ class Connection:
             if not idle.done():
                 idle.set_result(None)
 
-    def _watch(self, deadline_at: float) -> None:
-        """Moves the timer forward when *deadline_at* comes before what it waits for."""
-        if deadline_at < self._armed_at:
-            self._arm()
-
     def _arm(self) -> None:
+        """Sets the timer to the earliest deadline or heartbeat; to be called when one comes before ``_armed_at``."""
         next_at = self._any_side.deadlines.next_at()
         self._timer.cancel()
         self._armed_at = self._beat_at if next_at is None else min(next_at, self._beat_at)
@@ -115,22 +115,23 @@ class Connection:
                 self.stop(f"nothing was heard for three heartbeats of {interval_s:g} s")
                 return
             self._beat_at = beat_at
-        if not self._outbox.is_empty:
+        if self._outbox.is_waiting:
             self._wake()
         if not self._end.done():
             self._arm()
 
     async def _read(self) -> None:
-        receive, handle, monotonic = self._carrier.receive, self._handle, time.monotonic
+        receive, handle, monotonic, outbox = self._carrier.receive, self._handle, time.monotonic, self._outbox
         try:
             while not self._end.done():
-                await self._before_reading()
+                if self._is_full():
+                    await self._until_not_full()
                 data = await receive()
                 if data is None:
                     self.stop(self._any_side.parting or "the other side closed the connection")
                     return
                 handle(data, monotonic())
-                if not self._outbox.is_empty:
+                if outbox.is_waiting and self._idle_writer is not None:
                     self._wake()
         except CarrierLost as error:
             self.stop(self._any_side.parting or str(error))

@@ -57,7 +57,7 @@ class ConsumerConnection(Connection):
         call = self._side.call(self._loop.create_future(), invocation, time.monotonic())
         if self._idle_writer is not None:
             self._wake()
-        if call.tick and invocation.deadline_at < self._armed_at:
+        if invocation.deadline_at < self._armed_at:
             self._arm()
         return call
 
@@ -68,7 +68,7 @@ class ConsumerConnection(Connection):
 
     def consumed(self, call: OpenCall, body: bytes) -> None:
         self._side.consumed(call, body)
-        if not self._outbox.is_empty:
+        if self._outbox.is_waiting:
             self._wake()
 
     def _handle(self, data: bytes, now_s: float) -> None:

@@ -157,8 +157,8 @@ def packet(frames: Sequence[bytes]) -> bytes:
 
 def parse(data: bytes, *, peer_version: int | None = None) -> list[AnyFrame]:
     """The frames of a packet, checked by type. Raises ProtocolError, and nothing else, whatever the bytes are."""
-    count = _count(data)
-    if count > FRAMES_PER_PACKET:
+    # A frame takes two bytes at least, so a shorter packet cannot hold too many.
+    if len(data) > 2 * FRAMES_PER_PACKET and (count := _count(data)) > FRAMES_PER_PACKET:
         raise ProtocolError(f"a packet of {count} frames; the bound is {FRAMES_PER_PACKET}")
     try:
         return _decoder.decode(data)
@@ -172,9 +172,7 @@ def versions(peer_version: int | None) -> str:
 
 
 def _count(data: bytes) -> int:
-    """How many frames the packet's header announces (0 when there is no such header: decoding then says so)."""
-    if not data:
-        return 0
+    """How many frames the packet's header announces."""
     first = data[0]
     if first == 0xDD:
         return int.from_bytes(data[1:5], "big")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import sys
 import time
 from typing import Any
 
@@ -22,6 +23,10 @@ log = logging.getLogger(__name__)
 
 # After a call was cancelled its handler may still clean up; a closing listener waits so long for that.
 CLEAN_UP_S = 2.0
+
+
+# A handler's first step without a turn of the loop, where Python can do that properly.
+_EAGER: dict[str, Any] = {"eager_start": True} if sys.version_info >= (3, 12) else {}
 
 
 class Acceptor:
@@ -144,13 +149,14 @@ class ProviderConnection(Connection):
         self._wake()
 
     def _handle(self, data: bytes, now_s: float) -> None:
-        create_task, serve = self._loop.create_task, self._serve
+        serve = self._serve
         for event in self._side.receive(data, now_s):
             if type(event) is Called:
                 invocation = event.invocation
                 # Until it starts the loop holds it, and then ``_tasks`` does.
-                create_task(serve(event.id, invocation))
-                self._watch(invocation.deadline_at)
+                asyncio.Task(serve(event.id, invocation), loop=self._loop, **_EAGER)
+                if invocation.deadline_at < self._armed_at:
+                    self._arm()
             elif isinstance(event, Cancelled):
                 self._cancel(event.id)
             elif isinstance(event, Credited):
@@ -233,7 +239,10 @@ class ProviderConnection(Connection):
         for call_id in self._side.expire(now_s):
             self._cancel(call_id)
 
-    async def _before_reading(self) -> None:
+    def _is_full(self) -> bool:
+        return self._side.is_full()
+
+    async def _until_not_full(self) -> None:
         while self._side.is_full():
             self._paused = self._loop.create_future()
             await self._paused

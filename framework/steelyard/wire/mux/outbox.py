@@ -18,10 +18,19 @@ class Outbox:
     """Frames in the order in which they are sent.
 
     ``queued_bytes`` is what they take; ``handed_id`` is the highest id of a call that ``take`` has handed out: a call
-    above it has certainly not run.
+    above it has certainly not run. ``is_waiting``: there is something to take.
     """
 
-    __slots__ = ("_frames", "_is_pong_due", "_last_id", "_latest_load", "_withdrawn", "handed_id", "queued_bytes")
+    __slots__ = (
+        "_frames",
+        "_is_pong_due",
+        "_last_id",
+        "_latest_load",
+        "_withdrawn",
+        "handed_id",
+        "is_waiting",
+        "queued_bytes",
+    )
 
     def __init__(self) -> None:
         self._frames: deque[tuple[int, bytes]] = deque()
@@ -31,25 +40,24 @@ class Outbox:
         self._latest_load: bytes | None = None
         self.handed_id = 0
         self.queued_bytes = 0
-
-    @property
-    def is_empty(self) -> bool:
-        return not self._frames and not self._is_pong_due and self._latest_load is None
+        self.is_waiting = False
 
     def put(self, frame: bytes, call_id: int = 0) -> None:
         """Queues a frame; *call_id* is the id of the CALL that it is, and 0 for every other kind."""
         self._frames.append((call_id, frame))
         self.queued_bytes += len(frame)
+        self.is_waiting = True
         if call_id:
             self._last_id = call_id
 
     def pong(self) -> None:
         """Any number of PINGs since the last packet gets one PONG: a flood of them queues nothing."""
-        self._is_pong_due = True
+        self._is_pong_due = self.is_waiting = True
 
     def load(self, frame: bytes) -> None:
         """Only the newest report is worth sending: a slow reader gathers none."""
         self._latest_load = frame
+        self.is_waiting = True
 
     def withdraw(self, call_id: int) -> bool:
         """Takes back a CALL that has not been handed out yet. False: it is gone."""
@@ -67,12 +75,14 @@ class Outbox:
         if self._latest_load is not None:
             frames.append(self._latest_load)
             self._latest_load = None
+        self.is_waiting = bool(self._frames)
         return packet(frames) if frames else None
 
     def clear(self) -> None:
         self._frames.clear()
         self._withdrawn.clear()
-        self._is_pong_due, self._latest_load, self.queued_bytes = False, None, 0
+        self._is_pong_due = self.is_waiting = False
+        self._latest_load, self.queued_bytes = None, 0
 
     def _take_all(self) -> list[bytes]:
         queue = self._frames
