@@ -19,7 +19,7 @@ from steelyard.model import MethodSpec, Parameter
 
 from .exception import decode_exception, encode_exception
 from .plain import PlainArguments
-from .plan import SCALARS, Convert, Mismatch, compile_plan
+from .plan import SCALARS, Convert, Mismatch, _plainly, compile_plan
 from .wire import NDARRAY, pack, unpack
 
 _encode_scalars = msgspec.msgpack.Encoder().encode
@@ -187,5 +187,7 @@ def _pack_parts(value: Any, offset: int) -> list[bytes | memoryview]:
 def _why(error: Exception) -> str:
     if isinstance(error, RecursionError):
         return "it is nested too deeply"
+    if isinstance(error, msgspec.ValidationError):
+        return _plainly(str(error))
     text = str(error).removeprefix("MessagePack data is malformed: ")
     return text if isinstance(error, Mismatch) else (text or type(error).__name__)

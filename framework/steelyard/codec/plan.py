@@ -59,7 +59,7 @@ def _refusal(annotation: Any) -> str | None:
     """Why msgspec cannot rebuild *annotation*; None when it can."""
     try:
         msgspec.msgpack.Decoder(annotation)
-    except (TypeError, ValueError, NameError) as error:
+    except Exception as error:  # TypeError as a rule; NotImplementedError for enums beyond 64 bits; NameError inside
         return str(error).replace("`", "")
     return None
 
@@ -224,9 +224,15 @@ def _union(members: tuple[Any, ...], where: str, reason: str) -> Convert:
         if type(value) is dict and by_keys:
             fits = by_keys.get(frozenset(key for key in value if type(key) is str))
             return _first((fits, *by_keys.values()) if fits else tuple(by_keys.values()), value, names)
-        return _first((*own, rest_plan) if rest_plan else tuple(own), value, names)
+        plans = (*own, rest_plan) if rest_plan else tuple(own)
+        # A whole number is one before it is a complex number or a float32, where both would take it.
+        return _first(plans if _is_own_value(value) else plans[::-1], value, names)
 
     return convert
+
+
+def _is_own_value(value: Any) -> bool:
+    return type(value) is complex or type(value).__module__ == "numpy"
 
 
 def _first(plans: tuple[Convert, ...], value: Any, names: str) -> Any:
@@ -300,10 +306,16 @@ _NAMES = {
     "decimal": "Decimal",
     "duration": "timedelta",
 }
+_QUOTED = re.compile(r"`([^`]*)`")
+_WORD = re.compile(r"\b(" + "|".join(_NAMES) + r")\b")
+_MISSING = re.compile(r"^Object missing required field `([^`]*)`")
 
 
 def _plainly(message: str) -> str:
+    """An error of msgspec's: "Expected `int`, got `null` - at `$.x`" is "expected int, got None (at x)"."""
     text, _, place = message.partition(" - at ")
-    text = re.sub(r"`([^`]*)`", lambda found: _NAMES.get(found[1], found[1]), text)
-    place = place.replace("`", "").removeprefix("$").removeprefix(".")
+    text = _MISSING.sub(r"missing required field \1", text)
+    text = _QUOTED.sub(lambda quoted: _WORD.sub(lambda word: _NAMES[word[1]], quoted[1]), text)
+    place = place.replace("`key` in ", "a key of ").replace("`", "").replace("$.", "").replace("$[", "[")
+    place = place.replace("a key of $", "a key").removeprefix("$")
     return (text[:1].lower() + text[1:]) + (f" (at {place})" if place else "")

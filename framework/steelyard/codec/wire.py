@@ -25,7 +25,7 @@ from uuid import UUID
 import msgpack
 import msgspec
 
-DATETIME: Final = 1  # ISO 8601 text, with the UTC offset when it is aware
+DATETIME: Final = 1  # ISO 8601 text, with the UTC offset (to the second) when it is aware
 DATE: Final = 2  # ISO 8601 text
 TIME: Final = 3  # ISO 8601 text
 TIMEDELTA: Final = 4  # days, seconds, microseconds: three signed 32-bit integers
@@ -117,7 +117,7 @@ def _plain_subclass(value: Any) -> Any:
         return dict(value)
     if isinstance(value, list | tuple | Set):
         return list(value)
-    raise TypeError(f"a {type_name(type(value))} cannot be sent")
+    raise TypeError(f"values of type {type_name(type(value))} have no form on the wire")
 
 
 def _plain(value: Any) -> Any:

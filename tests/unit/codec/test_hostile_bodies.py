@@ -1,0 +1,179 @@
+"""Bytes from outside: whatever they are, the error is the caller's (arguments) or internal (results), and memory and
+time stay within what the body's own length can cause."""
+
+from __future__ import annotations
+
+import struct
+import time
+import tracemalloc
+import uuid
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import datetime
+from decimal import Decimal
+from typing import Any
+
+import msgpack
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from steelyard.codec import MethodCodec, codec_for, generic_codec
+from steelyard.errors import InternalError, InvalidArgument
+from steelyard.model import MethodSpec, Parameter
+
+
+@dataclass
+class Record:
+    id: uuid.UUID
+    price: Decimal | None = None
+    tags: set[str] = field(default_factory=set)
+    rows: list[np.ndarray] = field(default_factory=list)
+
+
+def one(annotation: Any) -> MethodCodec:
+    return codec_for(MethodSpec(name="m", service="s.S", parameters=(Parameter("x", annotation),), returns=annotation))
+
+
+ANNOTATIONS = (int, bytes, float, datetime, np.ndarray, Record, dict[str, list[Record]], complex | str, Any)
+CODECS = (generic_codec(), *map(one, ANNOTATIONS))
+
+HONEST = (
+    1, b"abc", 2.5, "text", None, 1 << 80, datetime(2024, 1, 1), uuid.UUID(int=5), Decimal("1.5"), 1j,
+    np.arange(6.0).reshape(2, 3), np.float32(1), np.array(["ab"]), [1, [2, {"a": {"b": [3]}}]],
+    Record(uuid.UUID(int=1), Decimal(1), {"a"}, [np.ones(2)]), {"a": [Record(uuid.UUID(int=1))]},
+)  # fmt: skip
+SEEDS = [generic_codec().encode_arguments((value,)) for value in HONEST]
+SEEDS += [generic_codec().encode_result(value) for value in HONEST]
+
+
+def survives(body: bytes) -> None:
+    for codec in CODECS:
+        with suppress(InvalidArgument):
+            assert type(codec.decode_arguments(body)) is tuple
+        with suppress(InternalError):
+            codec.decode_result(body)
+        codec.decode_exception(body)
+
+
+@given(st.binary(max_size=200))
+def test_random_bytes(body: bytes) -> None:
+    survives(body)
+
+
+@st.composite
+def mutations(draw: st.DrawFn) -> bytes:
+    body = bytearray(draw(st.sampled_from(SEEDS)))
+    for _ in range(draw(st.integers(1, 4))):
+        at = draw(st.integers(0, max(len(body) - 1, 0)))
+        how = draw(st.sampled_from(["set", "cut", "insert", "repeat", "drop"]))
+        if how == "set" and body:
+            body[at] = draw(st.integers(0, 255))
+        elif how == "cut":
+            del body[at:]
+        elif how == "insert":
+            body[at:at] = draw(st.binary(max_size=8))
+        elif how == "repeat":
+            body += body[at:]
+        else:
+            del body[at : at + draw(st.integers(1, 8))]
+    return bytes(body)
+
+
+@given(mutations())
+@settings(max_examples=400)
+def test_mutated_bodies(body: bytes) -> None:
+    survives(body)
+
+
+@given(st.integers(-128, 127), st.binary(max_size=40))
+def test_extensions_of_every_code(code: int, data: bytes) -> None:
+    header = struct.pack(">BBb", 0xC7, len(data), code)
+    survives(header + data)
+    survives(b"\x91" + header + data)
+    survives(b"\x91\x81" + header + data + b"\x01")
+
+
+@pytest.mark.parametrize("body", SEEDS)
+def test_truncations(body: bytes) -> None:
+    for length in range(len(body)):
+        with pytest.raises(InvalidArgument, match="the arguments cannot be decoded: Input data was truncated"):
+            generic_codec().decode_arguments(body[:length])
+
+
+def ext(code: int, data: bytes) -> bytes:
+    packed: bytes = msgpack.packb(msgpack.ExtType(code, data))
+    return packed
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        (b"", "Input data was truncated"),
+        (b"\x90\x90", "trailing characters (byte 1)"),
+        (b"\xc1", "invalid opcode '\\xc1' (byte 0)"),
+        (b"\x91\xa2\xff\xfe", "Invalid UTF-8 encoded string"),
+        (b"\x91\xa3\xed\xa0\x80", "Invalid UTF-8 encoded string"),
+        (b"\x91" * 100_000, "it is nested too deeply"),
+        (b"\x81\x01" * 100_000, "it is nested too deeply"),
+        (b"\x91\x81\x80\x01", "map keys must be hashable (byte 4)"),
+        (b"\x91\xd4\x63\x00", "unknown extension type 99"),
+        (b"\x91\xc7\x03\xff123", "invalid MessagePack timestamp (at [0])"),
+        (b"\x91" + ext(1, b"never"), "Invalid isoformat string: 'never'"),
+        (b"\x91" + ext(4, b"123"), "unpack requires a buffer of 12 bytes"),
+        (b"\x91" + ext(5, b"123"), "bytes is not a 16-char string"),
+        (b"\x91" + ext(6, b"x"), "[<class 'decimal.ConversionSyntax'>]"),
+        (b"\x91" + ext(7, b"x"), "unpack requires a buffer of 16 bytes"),
+    ],
+)
+def test_each_kind_of_nonsense_has_its_words(body: bytes, reason: str) -> None:
+    with pytest.raises(InvalidArgument) as caught:
+        one(Any).decode_arguments(body)
+    assert caught.value.message == f"s.S.m: the arguments cannot be decoded: {reason}"
+
+
+def test_a_map_of_nan_keys_is_only_a_map() -> None:
+    """NaN differs from itself, so each is a key of its own; they must not end up in one chain either."""
+    count = 20_000
+    nan = b"\xcb\x7f\xf8\x00\x00\x00\x00\x00\x00"
+    body = b"\x91\xdf" + struct.pack(">I", count) + (nan + b"\x01") * count
+    (back,) = generic_codec().decode_arguments(body)
+    assert len(back) == count
+
+
+@pytest.mark.parametrize("header", [b"\xdd", b"\xdf", b"\xc6", b"\xdb", b"\xc9"])
+def test_a_length_is_no_promise(header: bytes) -> None:
+    """Lists, maps, bytes, text and extensions that claim 4 GiB."""
+    body = b"\x91" + header + b"\xff\xff\xff\xff" + b"\x01" * 100
+    tracemalloc.start()
+    try:
+        with pytest.raises(InvalidArgument):
+            generic_codec().decode_arguments(body)
+        _, peak_bytes = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak_bytes < 1 << 20
+
+
+def test_nested_lists_that_each_claim_the_whole_body() -> None:
+    """The list headers of a 1 MiB body could ask for 500 lists of a million places each: 4 GB."""
+    size = 1 << 20
+    header = b"\xdd" + struct.pack(">I", size)
+    body = (header * 500).ljust(size, b"\x01")
+    tracemalloc.start()
+    try:
+        with pytest.raises(InvalidArgument):
+            generic_codec().decode_arguments(body)
+        _, peak_bytes = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak_bytes < 64 * size
+
+
+def test_deep_bodies_cost_no_more_than_their_length() -> None:
+    started = time.perf_counter()
+    for marker in (b"\x91", b"\x81\x01", b"\xdc\x00\x02", b"\x81\x91"):
+        with pytest.raises(InvalidArgument):
+            generic_codec().decode_arguments(marker * (1 << 20))
+    assert time.perf_counter() - started < 10  # a bound for liveness; it takes milliseconds
