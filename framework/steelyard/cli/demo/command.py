@@ -42,9 +42,11 @@ def demo_command(
 ) -> None:
     """Watch an unequal cluster serve a model: eight real processes, two policies, and one node that falls ill.
 
-    The first sixth of the time all calls go by plain consistent hashing, then by --policy. A third of the way in, one
-    node starts to fail half its calls; at two thirds it is well again. Exits with 0 when it could be run, whether
-    or not every expectation was met.
+    First all calls go by plain consistent hashing, after a sixth of the time by --policy.
+
+    After a third, one node starts to fail half its calls; after two thirds it is well again.
+
+    Exits with 0 when it could be run, whether or not every expectation was met.
     """
     with reported("demo", is_debug=debug):
         play(

@@ -47,7 +47,13 @@ class Second(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
-    """What ``--json`` writes. Fields about the fault are None with ``--no-fault``; shares and success are in [0, 1]."""
+    """What ``--json`` writes. Shares and success are in [0, 1]; what is about the fault is None with ``--no-fault``.
+
+    ``load_std_*``: standard deviation over the nodes of their mean loads, under plain hashing and in as many seconds at
+    the end. ``sick_node_share_during_fault`` counts from the fault's third second on; ``sick_node_fair_share`` is the
+    share of its healthy twin at the end. ``failed_attempts`` are handlers that raised; ``failed_calls`` are what was
+    left of them after retries.
+    """
 
     calls: int
     failed_calls: int
@@ -88,13 +94,13 @@ def expectations(
     """The bars that this run can be held to."""
     before, after = load_std
     bars = [
-        _at_most("spread of load at the end, against plain hashing's", after / before if before else 0.0, 0.4),
+        _at_most("spread of load at the end / under plain hashing", after / before if before else 0.0, 0.4),
     ]
     if sick_share is not None and success is not None and share_after is not None and fair_share:
         bars += [
-            _at_most("share of the sick node from the fault's third second on", sick_share, 0.05),
-            _at_least("success of calls during the whole fault", success, 0.995),
-            _at_least("share of the healed node at the end, against its fair share", share_after / fair_share, 0.5),
+            _at_most("sick node's share from the fault's third second on", sick_share, 0.05),
+            _at_least("success of the consumer's calls during the fault", success, 0.995),
+            _at_least("healed node's share / its healthy twin's", share_after / fair_share, 0.5),
         ]
     return bars
 

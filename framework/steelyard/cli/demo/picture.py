@@ -21,6 +21,14 @@ if TYPE_CHECKING:
 _COLOURS = ("#b2182b", "#ef8a62", "#1b7837", "#7fbf7b", "#2166ac", "#67a9cf", "#762a83", "#c2a5cf")
 _PHASE_COLOURS = {"plain hashing": "#f2f2f2", "balancing": "#ffffff", "fault": "#fde8e6", "healed": "#ecf7ec"}
 _INK = "#333333"
+_PHASE_NAME: dict[str, Any] = {"ha": "center", "va": "top", "fontsize": 8, "color": "#777777"}
+
+
+def load() -> None:
+    """Loads the plotting library, which takes most of a second. Raises ImportError when it is not there."""
+    import matplotlib.backends.backend_agg
+    import matplotlib.backends.backend_svg
+    import matplotlib.figure  # noqa: F401
 
 
 def draw(outcome: Outcome, path: Path) -> None:
@@ -40,7 +48,7 @@ def _figure(outcome: Outcome) -> Figure:
     from matplotlib import rc_context
     from matplotlib.figure import Figure
 
-    style = {"font.size": 9, "axes.edgecolor": "#999999", "text.color": _INK, "axes.labelcolor": _INK}
+    style: dict[Any, Any] = {"font.size": 9, "axes.edgecolor": "#999999", "text.color": _INK, "axes.labelcolor": _INK}
     with rc_context(style):
         figure = Figure(figsize=(12.5, 9.0), layout="constrained", facecolor="white")
         grid = figure.subplots(3, 2, sharex=True, gridspec_kw={"height_ratios": [5, 5, 3]})
@@ -128,9 +136,7 @@ def _phases(axes: Axes, outcome: Outcome, is_named: bool) -> None:
         axes.axvspan(phase["start_s"], phase["end_s"], color=_PHASE_COLOURS.get(phase["name"], "white"), zorder=-2)
         if is_named:
             middle_s = (phase["start_s"] + phase["end_s"]) / 2
-            place: dict[str, Any] = {"xycoords": ("data", "axes fraction"), "textcoords": "offset points"}
-            style = {"ha": "center", "va": "top", "fontsize": 8, "color": "#777777"}
-            axes.annotate(phase["name"], (middle_s, 1.0), xytext=(0, -3), **place, **style)
+            axes.text(middle_s, 0.985, phase["name"], transform=axes.get_xaxis_transform(), **_PHASE_NAME)
         if phase["name"] in ("fault", "healed"):
             axes.axvline(phase["start_s"], color="#b2182b", linewidth=0.8, linestyle=":")
     axes.set_xlim(0, outcome.phases[-1]["end_s"])

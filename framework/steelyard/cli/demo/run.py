@@ -17,11 +17,12 @@ import msgspec
 from steelyard.balance import make_policy
 from steelyard.errors import SteelyardError
 
+from . import picture
 from .fleet import Fleet
 from .measure import consumer_window, load_spread, node_windows
 from .model import Trained, copies_for, train
 from .outcome import NodeResult, Outcome, Second, expectations, machine, versions
-from .plan import FLEET, MODEL_COST_S, RATE_PER_S, SICK_NODE, SICK_SHARE_OF_FAILURES, USERS, DemoOptions, Schedule
+from .plan import FLEET, MODEL_COST_S, RATE_PER_S, SICK_NODE, SICK_SHARE_OF_FAILURES, TWIN, USERS, DemoOptions, Schedule
 from .quotas import PREFIX, Quotas, QuotasRefused, is_of_dead_run, run_name
 from .stage import SEED, Glimpse, Note, Stage
 
@@ -54,14 +55,23 @@ async def run_demo(options: DemoOptions, screen: Screen) -> Outcome:
             async with Fleet(FLEET, folder, quotas) as fleet:
                 screen.step(f"{len(FLEET)} provider processes started")
                 trained = await training
-                screen.step(f"model trained on {trained.data_set}: {trained.accuracy:.1%} right on unseen rows")
+                screen.step(f"model trained on {trained.data_set}: {trained.accuracy:.1%} right")
                 async with _stage(fleet, registry, trained, schedule, folder, screen) as (stage, copies):
                     await stage.play(screen.look)
+                    drawing = asyncio.ensure_future(asyncio.to_thread(_load_drawing, options))
                     outcome = measured(stage, trained, copies, registry if options.registry else "embedded")
         finally:
             training.cancel()
             await asyncio.gather(training, return_exceptions=True)
+    await drawing
     return outcome
+
+
+def _load_drawing(options: DemoOptions) -> None:
+    """Loads the plotting library while the fleet ends. That it is missing is said when the picture is due."""
+    if options.plot is not None:
+        with contextlib.suppress(ImportError):
+            picture.load()
 
 
 @contextlib.asynccontextmanager
@@ -73,7 +83,8 @@ async def _stage(
     trained.model.save(weights)
     run = folder.name
     await fleet.serve(run=run, registry=registry, model=weights, copies=copies, seed=SEED)
-    screen.step(f"all serve; CPU shares by {fleet.how}; 2 GPU nodes with an emulated device")
+    screen.step(f"all serve; CPU shares by {fleet.how}")
+    screen.step("the GPUs of two nodes are emulated: a queue with a service time")
     async with Stage.open(fleet, registry, trained, schedule, run) as stage:
         screen.step(f"traffic: {RATE_PER_S:g} calls/s of {USERS} users, open loop")
         yield stage, copies
@@ -128,10 +139,10 @@ def measured(stage: Stage, trained: Trained, copies: int, registry: str) -> Outc
     load_std = load_spread(list(before.values())), load_spread(list(after.values()))
     fair_share = sick_share = share_after = success = None
     if schedule.has_fault:
-        fair_share = before[SICK_NODE].share
         sick_share = nodes_in(schedule.settled_s, schedule.heal_s)[SICK_NODE].share
-        # The last second or so: the bar is what it has come back to, not how it got there.
-        share_after = nodes_in(schedule.seconds - schedule.switch_s / 2, schedule.seconds)[SICK_NODE].share
+        # The very end: the bar is what it has come back to, not how it got there.
+        end = nodes_in(schedule.seconds - schedule.switch_s / 2, schedule.seconds)
+        share_after, fair_share = end[SICK_NODE].share, end[TWIN].share
         success = consumer_window(calls, start + schedule.fault_s, start + schedule.heal_s).success
     last = stage.notes[-1].balancer
     return Outcome(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.progress_bar import ProgressBar
@@ -10,12 +12,11 @@ from rich.text import Text
 
 from steelyard.balance import NodeStatistics
 
-from .measure import NodeWindow
+from .measure import load_spread
 from .outcome import Expectation, Outcome
 from .plan import SICK_NODE, Schedule
-from .stage import Glimpse
+from .stage import GLIMPSE_S, Glimpse, hardware_words
 
-BAR = 14
 PLAIN_EVERY_S = 5.0
 _LIST_STYLE = {
     "accept": "green",
@@ -35,10 +36,12 @@ class TerminalScreen:
         self._console = console
         self._schedule = schedule
         self._live: Live | None = None
+        self._started_at = time.monotonic()
 
     def step(self, text: str) -> None:
         self._close()
-        self._console.print(Text.assemble(("✔ ", "green"), text), soft_wrap=True)
+        line = Text.assemble(("✔ ", "green"), text, (f"  {time.monotonic() - self._started_at:.1f} s", "dim"))
+        self._console.print(line, soft_wrap=True, highlight=False)
 
     def training(self, done: float) -> None:
         """Called from the training thread; one short line, overwritten."""
@@ -47,7 +50,7 @@ class TerminalScreen:
             self._console.print(line, end="\r" if done < 1 else "\n")
 
     def look(self, glimpse: Glimpse) -> None:
-        picture = table_of(glimpse, self._schedule)
+        picture = table_of(glimpse, self._schedule, self._console.width)
         if self._live is None:
             self._live = Live(picture, console=self._console, auto_refresh=False, transient=True)
             self._live.start()
@@ -72,9 +75,10 @@ class PlainScreen:
         self._console = console
         self._phase = ""
         self._next_s = 0.0
+        self._started_at = time.monotonic()
 
     def step(self, text: str) -> None:
-        self._line(text)
+        self._line(f"{text} ({time.monotonic() - self._started_at:.1f} s)")
 
     def training(self, done: float) -> None:
         pass
@@ -98,31 +102,32 @@ class PlainScreen:
         self._console.print(text, soft_wrap=True, highlight=False, markup=False)
 
 
-def table_of(glimpse: Glimpse, schedule: Schedule) -> RenderableType:
-    """The cluster in the last two seconds."""
+def table_of(glimpse: Glimpse, schedule: Schedule, width: int) -> RenderableType:
+    """The cluster in the last two seconds, in *width* columns."""
+    bar = 8 if width < 100 else 14
+    has_room = width >= 110
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    for title in ("node", "hardware"):
-        table.add_column(title, no_wrap=True)
-    table.add_column("share of calls", no_wrap=True)
-    table.add_column("utilization", no_wrap=True)
-    for title in ("availability", "flow ratio"):
-        table.add_column(title, justify="right", no_wrap=True)
-    table.add_column("list", no_wrap=True)
+    table.add_column("node", no_wrap=True, min_width=6)
+    table.add_column("hardware", no_wrap=True, min_width=14)
+    table.add_column("share of calls", no_wrap=True, min_width=bar + 7)
+    table.add_column("utilization", no_wrap=True, min_width=bar + 5)
+    table.add_column("avail.", justify="right", no_wrap=True, min_width=6)
+    table.add_column("flow", justify="right", no_wrap=True, min_width=5)
+    table.add_column("list", no_wrap=True, min_width=8)
+    if has_room:
+        table.add_column("because", no_wrap=True, overflow="ellipsis", style="dim")
     for node in glimpse.nodes:
-        _add_row(table, node, glimpse)
-    return Group(_header(glimpse, schedule), Text(), table, Text(), _footer(glimpse))
-
-
-def _add_row(table: Table, node: NodeWindow, glimpse: Glimpse) -> None:
-    view = glimpse.balancer.get(node.name)
-    is_sick = node.failed > 0
-    table.add_row(
-        Text(node.name, "bold red" if is_sick else "bold"),
-        Text(glimpse.hardware.get(node.name, ""), "dim"),
-        Text.assemble(_bar(node.share / 0.4, "blue"), f" {node.share:5.1%}"),
-        Text.assemble(_bar(node.load, _load_style(node.load)), f" {node.load:4.0%}"),
-        *_balancer_cells(view),
-    )
+        view = glimpse.balancer.get(node.name)
+        reason = [view.reason.text if view else ""] if has_room else []
+        table.add_row(
+            Text(node.name, "bold red" if node.failed > 0 else "bold"),
+            Text(glimpse.hardware.get(node.name, ""), "dim"),
+            Text.assemble(_bar(node.share / 0.4, "blue", bar), f" {node.share:5.1%}"),
+            Text.assemble(_bar(node.load, _load_style(node.load), bar), f" {node.load:4.0%}"),
+            *_balancer_cells(view),
+            *reason,
+        )
+    return Group(_header(glimpse, schedule, width), Text(), table, Text(), _footer(glimpse))
 
 
 def _balancer_cells(view: NodeStatistics | None) -> tuple[Text, Text, Text]:
@@ -130,44 +135,38 @@ def _balancer_cells(view: NodeStatistics | None) -> tuple[Text, Text, Text]:
         return Text("-"), Text("-"), Text("-")
     availability = "-" if view.availability is None else f"{view.availability:.1%}"
     is_low = view.availability is not None and view.availability < 0.98
-    reason = f"  {view.reason.text}" if view.reason.text else ""
     return (
         Text(availability, "red" if is_low else ""),
         Text(f"{view.flow_ratio:.2f}"),
-        Text.assemble((view.list.value, _LIST_STYLE.get(view.list.value, "")), (reason, "dim")),
+        Text(view.list.value, _LIST_STYLE.get(view.list.value, "")),
     )
 
 
-def _header(glimpse: Glimpse, schedule: Schedule) -> RenderableType:
+def _header(glimpse: Glimpse, schedule: Schedule, width: int) -> RenderableType:
     phase, style = glimpse.phase, _PHASE_STYLE.get(glimpse.phase.name, "")
     words = Text.assemble(
         (f" {phase.name} ", f"bold reverse {style}"),
         f"  {phase.what}",
-        ("   policy ", "dim"),
-        (glimpse.policy, "bold"),
         (f"   {min(glimpse.at_s, schedule.seconds):4.1f} of {schedule.seconds:g} s", "dim"),
     )
-    return Group(words, ProgressBar(total=schedule.seconds, completed=glimpse.at_s, width=72))
+    return Group(words, ProgressBar(total=schedule.seconds, completed=glimpse.at_s, width=min(width - 1, 78)))
 
 
 def _footer(glimpse: Glimpse) -> Text:
     window = glimpse.consumer
     if window.success is None or window.p50_ms is None:
         return Text("waiting for the first calls", "dim")
-    healthy = [node.load for node in glimpse.nodes]
-    mean = sum(healthy) / len(healthy)
-    spread = (sum((load - mean) ** 2 for load in healthy) / len(healthy)) ** 0.5
+    mean = sum(node.load for node in glimpse.nodes) / len(glimpse.nodes)
+    spread = load_spread(glimpse.nodes)
     return Text.assemble(
-        ("consumer  ", "dim"),
-        f"{window.calls / 2:.0f} calls/s  ",
+        f"{window.calls / GLIMPSE_S:.0f} calls/s  ",
         (f"success {window.success:.2%}", "green" if window.success >= 0.995 else "red"),
         f"  p50 {window.p50_ms:.0f} ms  p99 {window.p99_ms:.0f} ms",
-        ("     cluster  ", "dim"),
-        f"load {mean:.0%} ± {spread:.0%}",
+        f"   mean utilization {mean:.0%} ± {spread:.0%}",
     )
 
 
-def _bar(part: float, style: str, width: int = BAR) -> Text:
+def _bar(part: float, style: str, width: int) -> Text:
     filled = max(0.0, min(1.0, part)) * width
     eighths = " ▏▎▍▌▋▊▉"
     whole = int(filled)
@@ -187,8 +186,6 @@ def summary(console: Console, outcome: Outcome) -> None:
     for title in ("share", "utilization", "availability", "flow ratio"):
         table.add_column(title, justify="right")
     table.add_column("list")
-    from .stage import hardware_words
-
     for node in outcome.nodes:
         table.add_row(
             Text(node.name, "bold"),
@@ -202,19 +199,20 @@ def summary(console: Console, outcome: Outcome) -> None:
     console.print()
     console.print(table)
     console.print()
-    console.print(_totals(outcome), highlight=False)
+    console.print(_totals(outcome), highlight=False, soft_wrap=True)
     for bar in outcome.expectations:
-        console.print(_verdict(bar), highlight=False)
+        console.print(_verdict(bar), highlight=False, soft_wrap=True)
 
 
 def _totals(outcome: Outcome) -> Text:
-    latency = "" if outcome.p50_ms is None else f", p50 {outcome.p50_ms:.1f} ms, p99 {outcome.p99_ms:.0f} ms"
+    latency = "" if outcome.p50_ms is None else f"p50 {outcome.p50_ms:.1f} ms, p99 {outcome.p99_ms:.0f} ms"
     accuracy = "" if outcome.accuracy is None else f", {outcome.accuracy:.1%} of the answers right"
     retried = f"; {outcome.failed_attempts} attempts failed at a node" if outcome.failed_attempts else ""
-    sick = f" ({SICK_NODE})" if outcome.sick_node else ""
+    sick = f" ({SICK_NODE})" if outcome.sick_node and retried else ""
     return Text.assemble(
-        (f"{outcome.calls} calls, {outcome.failed_calls} failed{retried}{sick}{latency}{accuracy}\n", ""),
-        f"spread of load over the nodes: {outcome.load_std_before:.3f} under plain hashing, "
+        f"{outcome.calls} calls, {outcome.failed_calls} failed{retried}{sick}\n",
+        f"{latency}{accuracy}\n",
+        f"spread of utilization: {outcome.load_std_before:.3f} under plain hashing, "
         f"{outcome.load_std_after:.3f} at the end",
     )
 

@@ -16,6 +16,7 @@ from .contract import Digits
 from .fleet import Fleet
 from .measure import ConsumerWindow, Counters, NodeWindow, consumer_window, node_windows
 from .model import Trained
+from .node import REPORT_EVERY_S
 from .plan import RATE_PER_S, USERS, WARM_UP_S, Phase, Schedule
 from .traffic import Traffic
 
@@ -98,7 +99,7 @@ class Stage:
             sending.cancel()
             await asyncio.gather(sending, return_exceptions=True)
         await self.traffic.finish()
-        await asyncio.sleep(LOOK_EVERY_S)  # the nodes' last pulses are on their way
+        await asyncio.sleep(1.5 * REPORT_EVERY_S)  # the nodes' last pulses are on their way
         self.fleet.check()
 
     @property
@@ -108,9 +109,7 @@ class Stage:
     async def _act(self) -> None:
         schedule = self.schedule
         await self._until(schedule.switch_s)
-        balanced = self._consumer.refer(  # type: ignore[type-abstract]
-            Digits, policy=schedule.policy, where=self._where
-        )
+        balanced = self._consumer.refer(Digits, policy=schedule.policy, where=self._where)  # type: ignore[type-abstract]
         await self._consumer.ready(balanced, nodes=len(self.fleet.nodes))
         self.traffic.target, self._policy = balanced, schedule.policy
         if schedule.has_fault:
@@ -161,6 +160,6 @@ class Stage:
 def hardware_words(hardware: Mapping[str, Any]) -> str:
     """A node's hardware as it registered it, in a few words."""
     if hardware.get("kind") == "gpu":
-        return f"GPU, {', '.join(hardware.get('accelerators', ()))}"
+        return f"GPU ({', '.join(hardware.get('accelerators', ()))})"
     quota = hardware.get("quota")
-    return f"CPU, {quota:.0%} of a core" if quota else f"CPU, {hardware.get('cores')} cores"
+    return f"{quota:.0%} of a core" if quota else f"{hardware.get('cores')} cores"
