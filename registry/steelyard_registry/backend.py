@@ -44,7 +44,8 @@ class Backend(Registry):
     def _is_closed(self) -> bool:
         return self._closing is not None
 
-    def _require_open(self) -> None:
+    def require_open(self) -> None:
+        """Raises RegistryClosed before ``open`` and after ``close``."""
         if self._is_closed():
             raise RegistryClosed(f"{self._url} is closed")
         if not self._is_open:
@@ -64,8 +65,9 @@ class Backend(Registry):
 class Entry(Registration):
     """A registration; subclasses implement ``_publish`` and ``_remove``."""
 
-    def __init__(self, node: Node) -> None:
+    def __init__(self, node: Node, owner: Backend) -> None:
         self._node = node
+        self._owner = owner
         self._is_withdrawn = False
 
     @property
@@ -75,6 +77,7 @@ class Entry(Registration):
     async def update(self, node: Node) -> None:
         if self._is_withdrawn:
             raise RegistryClosed(f"{self._node.identity} is withdrawn")
+        self._owner.require_open()
         if node.identity != self._node.identity:
             raise ValueError(f"an update keeps the identity: {self._node.identity} is registered, not {node.identity}")
         await self._publish(node)

@@ -51,6 +51,12 @@ class Locator:
             parts = urlsplit(url)
         except ValueError as error:
             raise MalformedUrl(f"registry URL {redacted(url)!r}: the host part cannot be read") from error
+        if "@" in parts.path + parts.query + parts.fragment:
+            # Most likely the end of a password with a slash in it, which must not be taken for a host and shown.
+            raise MalformedUrl(
+                f"registry URL {redacted(url)!r} has a '@' after the host part; write it as %40, and in a user or "
+                "password / as %2F, ? as %3F, # as %23"
+            )
         if parts.fragment:
             raise MalformedUrl(f"registry URL {redacted(url)!r} has a '#'; write it as %23")
         credentials, _, authority = parts.netloc.rpartition("@")

@@ -18,6 +18,7 @@ from .base import Registration, Subscription
 from .feed import Feed, select
 from .locator import Locator
 from .node import Node, ServiceKey
+from .url import provider_url
 
 _NAMES_LOCK = threading.Lock()
 
@@ -89,21 +90,22 @@ class MemoryRegistry(Backend):
             space.notify()
 
     async def register(self, node: Node) -> Registration:
-        self._require_open()
+        self.require_open()
         assert self._space is not None
+        provider_url(node)  # what could not be published elsewhere is refused here too
         entry = _MemoryEntry(node, self, next(self._space.order))
         self.place(entry, node)
         return entry
 
     async def subscribe(self, service: ServiceKey) -> Subscription:
-        self._require_open()
+        self.require_open()
         feed = Feed(service, on_close=self._drop)
         self._feeds.add(feed)
         self._refresh()
         return feed
 
     async def services(self) -> tuple[str, ...]:
-        self._require_open()
+        self.require_open()
         assert self._space is not None
         return tuple(sorted({node.interface for node in self._space.nodes()}))
 
@@ -145,7 +147,7 @@ class MemoryRegistry(Backend):
 
 class _MemoryEntry(Entry):
     def __init__(self, node: Node, registry: MemoryRegistry, order: int) -> None:
-        super().__init__(node)
+        super().__init__(node, registry)
         self.order = order
         self._registry = registry
 
@@ -153,6 +155,7 @@ class _MemoryEntry(Entry):
         self._node = node
 
     async def _publish(self, node: Node) -> None:
+        provider_url(node)
         self._registry.place(self, node)
 
     async def _remove(self) -> None:

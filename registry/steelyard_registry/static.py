@@ -53,14 +53,14 @@ class StaticRegistry(Backend):
         self._feeds.clear()
 
     async def register(self, node: Node) -> Registration:
-        self._require_open()
+        self.require_open()
         if not self._has_told:
             self._has_told = True
             log.warning("static:// announces nobody: %s is found only by consumers that list its address", node.address)
-        return _StaticEntry(node)
+        return _StaticEntry(node, self)
 
     async def subscribe(self, service: ServiceKey) -> Subscription:
-        self._require_open()
+        self.require_open()
         feed = Feed(service, on_close=self._drop)
         version, group = (("" if asked == "*" else asked) for asked in (service.version, service.group))
         nodes = [replace(node, interface=service.interface, version=version, group=group) for node in self._nodes]
@@ -69,7 +69,7 @@ class StaticRegistry(Backend):
         return feed
 
     async def services(self) -> tuple[str, ...]:
-        self._require_open()
+        self.require_open()
         return ()
 
     async def _drop(self, feed: Feed) -> None:

@@ -75,8 +75,10 @@ def provider_url(node: Node) -> str:
     path = tags.pop(_PATH_TAG, node.interface)
     if not node.interface or not path:
         raise MalformedUrl("a node without an interface has no URL")
+    if "" in tags:
+        raise MalformedUrl(f"a tag of {node.identity} has no name")
     pairs = {_escape(key, "="): _escape(value) for key, value in _CONSTANT.items()}
-    pairs |= {_escape(_tag_key(key), "="): _escape(value) for key, value in tags.items() if key}
+    pairs |= {_escape(_tag_key(key), "="): _escape(value) for key, value in tags.items()}
     pairs |= _known_pairs(node)
     query = "&".join(f"{key}={value}" for key, value in sorted(pairs.items()))
     url = f"{node.protocol}://{node.address}/{_escape(path, '?')}?{query}"

@@ -4,21 +4,19 @@
     with zookeeper_root(server) as url: ...    # zookeeper://127.0.0.1:PORT/test-..., wiped afterwards
     with ZooKeeperServer(folder) as own: own.kill(); own.start()     # same port, same data
 
-Where Java or the jars are missing, this raises ZooKeeperMissing and the test fails: a registry that was tested without a
-registry is not tested.
+Where Java or the jars are missing, this raises ZooKeeperMissing and the test fails: what was tested without a real
+ZooKeeper is not tested.
 """
 
 from __future__ import annotations
 
 import atexit
-import ctypes
 import functools
 import os
 import shutil
 import signal
 import socket
 import subprocess
-import sys
 import tempfile
 import time
 import uuid
@@ -30,7 +28,6 @@ from kazoo.client import KazooClient
 
 _JARS = ("zookeeper", "zookeeper-jute", "slf4j-api", "slf4j-simple", "metrics-core", "snappy-java")
 _START_S = 30.0
-_PR_SET_PDEATHSIG = 1
 _REPOSITORY = Path(__file__).resolve().parents[2]
 
 
@@ -47,6 +44,7 @@ class ZooKeeperServer:
         self.folder = folder
         self.port = _free_port()
         self._process: subprocess.Popen[bytes] | None = None
+        self._guard: subprocess.Popen[bytes] | None = None
 
     @property
     def hosts(self) -> str:
@@ -67,9 +65,15 @@ class ZooKeeperServer:
             "4lw.commands.whitelist=ruok,srvr,mntr,cons\n"
         )
         with (self.folder / "server.log").open("ab") as log:
-            self._process = subprocess.Popen(
-                _command(config), stdout=log, stderr=log, stdin=subprocess.DEVNULL, preexec_fn=_die_with_parent
-            )
+            self._process = subprocess.Popen(_command(config), stdout=log, stderr=log, stdin=subprocess.DEVNULL)
+        # Ends the server when this process ends in whatever way: its end closes the pipe. (A parent-death signal would
+        # hang on the *thread* that started the server.)
+        self._guard = subprocess.Popen(
+            ["sh", "-c", f"cat >/dev/null; kill -9 {self._process.pid}"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
         self._wait_until_serving()
 
     def stop(self) -> None:
@@ -118,7 +122,12 @@ class ZooKeeperServer:
 
     def _end(self, with_signal: signal.Signals) -> None:
         process, self._process = self._process, None
+        guard, self._guard = self._guard, None
         assert process is not None, "not running"
+        if guard is not None and guard.stdin is not None:
+            guard.kill()  # first: it must not outlive the process whose id it holds
+            guard.wait()
+            guard.stdin.close()
         process.send_signal(with_signal)
         process.send_signal(signal.SIGCONT)  # in case it is paused
         try:
@@ -189,9 +198,3 @@ def _free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
-
-
-def _die_with_parent() -> None:
-    """In the child, before Java: be killed with the test process, however that ends."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)

@@ -76,7 +76,7 @@ class EmbeddedRegistry(Backend):
             await worker.stop()
 
     async def register(self, node: Node) -> Registration:
-        self._require_open()
+        self.require_open()
         entry = _EmbeddedEntry(node, self, next(self._entry_ids))
         try:
             await self.put(entry.id, node)
@@ -87,7 +87,7 @@ class EmbeddedRegistry(Backend):
         return entry
 
     async def subscribe(self, service: ServiceKey) -> Subscription:
-        self._require_open()
+        self.require_open()
         worker = self._require_worker()
         interface = service.interface
 
@@ -105,7 +105,7 @@ class EmbeddedRegistry(Backend):
         return feed
 
     async def services(self) -> tuple[str, ...]:
-        self._require_open()
+        self.require_open()
         worker = self._require_worker()
         return await worker.send(worker.store.services)
 
@@ -133,7 +133,7 @@ class EmbeddedRegistry(Backend):
         return worker.send(remove)
 
     def _require_worker(self) -> Worker:
-        self._require_open()
+        self.require_open()
         assert self._worker is not None
         return self._worker
 
@@ -155,7 +155,7 @@ class EmbeddedRegistry(Backend):
 
 class _EmbeddedEntry(Entry):
     def __init__(self, node: Node, registry: EmbeddedRegistry, entry_id: str) -> None:
-        super().__init__(node)
+        super().__init__(node, registry)
         self.id = entry_id
         self._registry = registry
 

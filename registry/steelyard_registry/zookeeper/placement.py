@@ -40,6 +40,7 @@ class Placement(Reconciler):
         self._placed: set[str] = set()
         self._claimed_in: int | None = None
         self._settled = asyncio.Event()
+        self._is_cancelled = False
 
     async def rename(self, name: str, wait_s: float) -> bool:
         """Be there under *name* from now on. Whether that was confirmed within *wait_s*."""
@@ -49,16 +50,22 @@ class Placement(Reconciler):
         """Be gone. Whether that was confirmed within *wait_s*; if not, the task goes on trying."""
         return await self._want(None, wait_s)
 
+    async def cancel(self) -> None:
+        self._is_cancelled = True
+        self._settled.set()  # nobody will settle it any more: whoever waits for it goes on
+        await super().cancel()
+
     async def _want(self, path: str | None, wait_s: float) -> bool:
         self._wanted = path
-        self._settled.clear()
-        self.wake()
+        if not self._is_cancelled:
+            self._settled.clear()
+            self.wake()
         try:
             async with asyncio.timeout(wait_s):
                 await self._settled.wait()
         except TimeoutError:
             return False
-        return True
+        return not self._is_cancelled
 
     def _went_away(self) -> None:
         """Nothing to do: the entry lives as long as the session, and the next pass looks."""

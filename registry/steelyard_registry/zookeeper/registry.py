@@ -127,26 +127,26 @@ class ZooKeeperRegistry(Backend):
         if await placement.remove(_LEAVE_WAIT_S if self._session and self._session.is_connected else 0.0):
             self._placements.discard(placement)
             await placement.cancel()
-        elif placement in self._placements:
+        elif placement in self._placements:  # not closed meanwhile
             log.warning("%s: away; taken out when it is back, or with the end of the session", placement)
 
     async def _drop(self, feed: Feed) -> None:
         pair = self._watches.pop(feed, None)
         if pair is not None:
             watch, placement = pair
+            self._placements.add(placement)  # before any wait: close() must find it
             await watch.cancel()
-            self._placements.add(placement)
             await self.remove(placement)
 
     def _require_session(self) -> Session:
-        self._require_open()
+        self.require_open()
         assert self._session is not None
         return self._session
 
 
 class _ZooKeeperEntry(Entry):
     def __init__(self, node: Node, registry: ZooKeeperRegistry, placement: Placement) -> None:
-        super().__init__(node)
+        super().__init__(node, registry)
         self._registry = registry
         self._placement = placement
 

@@ -94,7 +94,7 @@ class Session:
 
     @property
     def is_connected(self) -> bool:
-        return self._up.is_set()
+        return self._up.is_set() and not self._is_stopping
 
     async def connected(self) -> None:
         """Returns when there is a connection."""
@@ -149,7 +149,7 @@ class Session:
     async def _answer(self, request: Callable[[KazooClient], Any]) -> Any:
         async with self._slots:
             client = self._client
-            if client is None or not self.is_connected or self._is_stopping:
+            if client is None or not self.is_connected:
                 raise ConnectionLoss
             future: asyncio.Future[Any] = self._loop.create_future()
             request(client).rawlink(lambda answer: self._post(_deliver, future, answer))
