@@ -1,0 +1,61 @@
+"""One line and an exit code, whatever goes wrong."""
+
+from __future__ import annotations
+
+import pytest
+import typer
+
+from steelyard.cli.failure import Failure, reported, usage
+from steelyard.errors import (
+    ConfigError,
+    ContractError,
+    InvalidArgument,
+    ListenError,
+    NoProvider,
+    RegistryUnavailable,
+)
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "line"),
+    [
+        (usage("no such thing"), 2, "steelyard serve: no such thing"),
+        (Failure("it broke"), 1, "steelyard serve: it broke"),
+        (ConfigError("port: 0 to 65535"), 2, "steelyard serve: port: 0 to 65535"),
+        (ContractError("two\n  lines"), 2, "steelyard serve: two lines"),
+        (RegistryUnavailable("nobody there"), 1, "steelyard serve: nobody there"),
+        (ListenError("port taken"), 1, "steelyard serve: port taken"),
+        (InvalidArgument("wrong", node="a@b:1"), 1, "INVALID_ARGUMENT: wrong (node a@b:1)"),
+        (NoProvider("none"), 1, "UNAVAILABLE: none"),
+        (ZeroDivisionError("x"), 1, "steelyard serve: internal error: ZeroDivisionError: x (--debug shows where)"),
+        (KeyboardInterrupt(), 130, "steelyard serve: interrupted"),
+    ],
+)
+def test_an_error_is_a_line_and_a_code(
+    error: BaseException, code: int, line: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(typer.Exit) as left, reported("serve"):
+        raise error
+    assert left.value.exit_code == code
+    out, err = capsys.readouterr()
+    assert (out, err) == ("", line + "\n")
+
+
+def test_debug_adds_the_traceback(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(typer.Exit), reported("serve", is_debug=True):
+        raise ZeroDivisionError("x")
+    assert "Traceback" in capsys.readouterr().err
+
+
+def test_those_who_print_documents_are_told_first() -> None:
+    told: list[BaseException] = []
+    error = ConfigError("bad")
+    with pytest.raises(typer.Exit), reported("nodes", on_error=told.append):
+        raise error
+    assert told == [error]
+
+
+def test_an_exit_passes_through() -> None:
+    with pytest.raises(typer.Exit) as left, reported("nodes"):
+        raise typer.Exit(3)
+    assert left.value.exit_code == 3
