@@ -103,8 +103,8 @@ async def test_what_the_provider_refuses(
 
 
 async def test_a_bare_name_stands_for_the_only_key(cluster: LocalCluster, capsys: pytest.CaptureFixture[str]) -> None:
-    for service in ("test.Shop", "test.Shop:1.0.0"):
-        assert await answer(cluster, capsys, "blocking", [0], service=service) == "shop"
+    for key in ("test.Shop", "test.Shop:1.0.0"):
+        assert await answer(cluster, capsys, "blocking", [0], service=key) == "shop"
     with pytest.raises(NoProvider, match=r"no provider of test\.Shop:2\.0\.0"):
         await answer(cluster, capsys, "blocking", [0], service="test.Shop:2.0.0", timeout_s=1.0)
 
