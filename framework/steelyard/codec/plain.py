@@ -20,7 +20,7 @@ from typing import Any, Final
 import msgspec
 
 from steelyard.errors import InvalidArgument
-from steelyard.model import Parameter
+from steelyard.model import Parameter, unaliased
 
 from .plan import Convert, Mismatch, _hook, _own_type, _plainly, _refusal, compile_plan
 from .wire import type_name
@@ -110,11 +110,12 @@ def _plain_hook(annotation: Any, value: Any) -> Any:
     try:
         return array(value)
     except Mismatch as error:
-        raise msgspec.ValidationError(str(error)) from None
+        raise ValueError(str(error)) from None  # msgspec makes a ValidationError of it, with the path
 
 
 def _array_of(annotation: Any) -> Convert | None:
     """Lists as arrays; None for what is no array type."""
+    annotation = unaliased(annotation)
     origin = typing.get_origin(annotation) or annotation
     if "numpy" not in sys.modules or not isinstance(origin, type):
         return None

@@ -23,6 +23,7 @@ from uuid import UUID
 import msgspec
 
 from steelyard.errors import ContractError
+from steelyard.model import unaliased
 
 from .wire import is_carried_by_value, type_name
 
@@ -42,6 +43,7 @@ class Mismatch(Exception):
 def compile_plan(annotation: Any, where: str) -> Convert | None:
     """The function that converts or raises Mismatch; None when every value is welcome.
     Raises ContractError, which *where* begins, for a type that cannot be carried."""
+    annotation = unaliased(annotation)
     if annotation is Any or annotation is object or isinstance(annotation, typing.TypeVar):
         return None
     if annotation is None:
@@ -104,6 +106,7 @@ def _floating(value: int) -> float:
 
 def _own_type(annotation: Any) -> Convert | None:
     """The plan of a type that msgspec has no notion of; None for all others."""
+    annotation = unaliased(annotation)
     origin = typing.get_origin(annotation) or annotation
     if origin is complex:
         return _complex

@@ -1,5 +1,6 @@
 """The records that travel through every floor: frozen, and without behaviour."""
 
+from .annotation import unaliased
 from .call import NOTHING, Invocation, LoadReport, Outcome, Reply
 from .spec import CallShape, Codec, MethodSpec, Parameter, ServiceSpec
 
@@ -14,4 +15,5 @@ __all__ = [
     "Parameter",
     "Reply",
     "ServiceSpec",
+    "unaliased",
 ]

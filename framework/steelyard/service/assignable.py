@@ -10,6 +10,8 @@ import types
 import typing
 from typing import Any, TypeVar
 
+from steelyard.model import unaliased
+
 # PEP 484: an int may be given where a float is asked for, and a float where a complex is.
 _PROMOTIONS = {(int, float), (int, complex), (float, complex)}
 
@@ -39,6 +41,7 @@ def _same_arguments(narrow: Any, wide: Any) -> bool:
 
 
 def _bare(annotation: Any) -> Any:
+    annotation = unaliased(annotation)
     if annotation is None:
         return type(None)
     if typing.get_origin(annotation) is typing.Annotated:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from steelyard.errors import ContractError
-from steelyard.model import CallShape, Codec, Parameter
+from steelyard.model import CallShape, Codec, Parameter, unaliased
 
 _ASYNC_STREAMS = (
     collections.abc.AsyncIterator,
@@ -100,10 +100,11 @@ def _result(function: Callable[..., Any], where: str, annotation: Any) -> tuple[
     """The return type (of one item, for a stream), the shape, and whether it is asynchronous."""
     code = inspect.unwrap(function)
     is_coroutine = inspect.iscoroutinefunction(code)
+    annotation = unaliased(annotation)
     origin = _origin(annotation)
     if not is_coroutine and origin in _AWAITABLES:
         arguments = typing.get_args(annotation)
-        annotation, is_coroutine = (arguments[-1] if arguments else Any), True
+        annotation, is_coroutine = unaliased(arguments[-1] if arguments else Any), True
         origin = _origin(annotation)
     if origin in _ASYNC_STREAMS or origin in _SYNC_STREAMS:
         arguments = typing.get_args(annotation)
@@ -118,6 +119,7 @@ def _result(function: Callable[..., Any], where: str, annotation: Any) -> tuple[
 
 
 def _origin(annotation: Any) -> Any:
+    annotation = unaliased(annotation)
     return typing.get_origin(annotation) or annotation
 
 

@@ -200,6 +200,8 @@ class Typed:
     @method
     def either(self, x: np.ndarray | list[float]) -> None: ...
     @method
+    def either_typed(self, x: npt.NDArray[np.float32] | list[float]) -> None: ...
+    @method
     def many(self, x: dict[str, list[np.ndarray]]) -> None: ...
     @method
     def scalar(self, x: np.float32) -> None: ...
@@ -246,6 +248,8 @@ F4, F8, I4 = np.ones(2, "f4"), np.ones(2, "f8"), np.ones(2, "i4")
         ("optional", None),
         ("either", F4),
         ("either", [1.0, 2.0]),
+        ("either_typed", F4),
+        ("either_typed", [1.0, 2.0]),
         ("scalar", np.float32(2)),
         ("kind", np.int16(2)),
     ],
