@@ -95,7 +95,9 @@ class Dispatcher:
             return Reply(stream=self._pool.iterate(function, args))
         if method.is_async:
             return Reply(value=await function(*args))
-        return Reply(value=await self._pool.run(function, args, invocation.deadline_at))
+        value = await self._pool.run(function, args, invocation.deadline_at)
+        # A plain wrapper around a coroutine function does not look asynchronous until it has been called.
+        return Reply(value=await value if hasattr(value, "__await__") else value)
 
 
 async def _opened(stream: Any) -> AsyncIterator[Any]:
