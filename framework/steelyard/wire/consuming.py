@@ -72,36 +72,43 @@ class ConsumerConnection(Connection):
             self._wake()
 
     def _handle(self, data: bytes, now_s: float) -> None:
+        # The events of a packet are made before the first of them is acted upon, so what follows the opening of a
+        # stream in the same packet still carries the future that the stream has replaced.
+        opened: dict[Any, StreamBuffer] = {}
         for event in self._side.receive(data, now_s):
             if type(event) is Answered:
                 future = event.token
                 if not future.done():
                     future.set_result(event.reply)
             else:
-                self._other(event)
+                self._other(event, opened)
         if self._side.peer is not None and not self._is_welcome.done():
             self._is_welcome.set_result(None)
 
-    def _other(self, event: Any) -> None:
-        if isinstance(event, ItemArrived):
-            event.token.put(event.body)
-        elif isinstance(event, Failed):
-            _fail(event.token, event.error)
-        elif isinstance(event, Ended):
-            event.token.end()
-        elif isinstance(event, Opened):
-            self._open(event)
+    def _other(self, event: Any, opened: dict[Any, StreamBuffer]) -> None:
+        if isinstance(event, Opened):
+            self._open(event, opened)
         elif isinstance(event, Loaded):
             self._on_load(event.report)
         elif isinstance(event, Draining):
             self._on_draining()
+        elif isinstance(event, Failed):
+            _fail(opened.get(event.token, event.token), event.error)
+        else:
+            buffer = opened.get(event.token, event.token)
+            if type(buffer) is not StreamBuffer:
+                return  # a stream that nobody wanted any more when it was opened
+            if isinstance(event, ItemArrived):
+                buffer.put(event.body)
+            elif isinstance(event, Ended):
+                buffer.end()
 
-    def _open(self, event: Opened) -> None:
+    def _open(self, event: Opened, opened: dict[Any, StreamBuffer]) -> None:
         call, future = event.call, event.call.token
         if future.done():  # the caller was cancelled, and its task has not run yet to say so
             self._side.cancel(call)
             return
-        call.token = buffer = StreamBuffer()
+        call.token = opened[future] = buffer = StreamBuffer()
         future.set_result(msgspec.structs.replace(event.reply, stream=ReplyStream(self, call, buffer)))
 
     def _expire(self, now_s: float) -> None:
