@@ -22,6 +22,8 @@ OnLoad = Callable[[str, LoadReport], None]
 # Background connects at once: enough to fill a fleet's worth of connections within a second, few enough that a thousand
 # new nodes do not open a thousand sockets in one loop turn.
 CONNECTING_AT_ONCE = 32
+# How often a connection that nobody refers to any more is looked at, until its last call has ended.
+RETIRE_LOOK_EVERY_S = 0.05
 
 
 class ChannelPool:
@@ -35,6 +37,7 @@ class ChannelPool:
         self._listeners: set[OnLoad] = set()
         self._connecting: set[asyncio.Task[None]] = set()
         self._closing: set[asyncio.Task[None]] = set()
+        self._is_over = False
         self._turn = asyncio.Semaphore(CONNECTING_AT_ONCE)
 
     def listen(self, on_load: OnLoad) -> Callable[[], None]:
@@ -64,7 +67,7 @@ class ChannelPool:
             self._users[address] = left
             return
         del self._users[address]
-        _own(self._closing, self._channels.pop(address).close())
+        _own(self._closing, self._retire(self._channels.pop(address)))
 
     def states(self) -> dict[str, ChannelState]:
         """The state of every connection by address."""
@@ -72,6 +75,7 @@ class ChannelPool:
 
     async def close(self) -> None:
         """Closes every channel and waits for what the pool started."""
+        self._is_over = True
         for task in self._connecting:
             task.cancel()
         channels = list(self._channels.values())
@@ -79,6 +83,13 @@ class ChannelPool:
         self._users.clear()
         ending = (*self._connecting, *self._closing, *(channel.close() for channel in channels))
         await asyncio.gather(*ending, return_exceptions=True)
+
+    async def _retire(self, channel: Channel) -> None:
+        # A node that drains leaves the registry first and finishes its accepted calls then; closing at once would
+        # cut off the very calls that it waits for.
+        while channel.open_calls and not self._is_over:
+            await asyncio.sleep(RETIRE_LOOK_EVERY_S)
+        await channel.close()
 
     def _load(self, address: str, report: LoadReport) -> None:
         for listener in tuple(self._listeners):
