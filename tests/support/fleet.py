@@ -1,7 +1,7 @@
 """A small fleet in virtual time: unequal single-queue nodes, one consumer, a policy under test.
 
-Not the simulator (that is a room of its own, later): just enough to see a law act. Calls arrive by a Poisson process and
-carry keys with Zipf-like popularity; a node serves one call at a time at its speed; its utilization is the busy
+Not the simulator (that is a room of its own, later): just enough to see a law act. Calls arrive by a Poisson process
+and carry keys with Zipf-like popularity; a node serves one call at a time at its speed; its utilization is the busy
 share of the last second, told with lag and noise, as a real reporter's is.
 """
 
@@ -183,7 +183,7 @@ class Fleet:
         self._failed = self._calls = 0
 
 
-def unequal_fleet(per_call_s: float = 0.006) -> list[Machine]:
+def unequal_fleet(per_call_s: float = 0.012) -> list[Machine]:
     """Six CPU containers with quotas of 10 to 40 % of a core and two GPU nodes; about half busy at 200 calls/s."""
     quotas = (0.15, 0.15, 0.2, 0.2, 0.4, 0.4)
     cpus = [Machine(f"cpu-{at}", speed=quota, cost_s=per_call_s / 3) for at, quota in enumerate(quotas)]

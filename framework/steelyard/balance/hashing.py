@@ -4,7 +4,7 @@
 
 * blake2b with a fixed key for values and identities (once per call, once per node): ``hash_key``;
 * splitmix64's finaliser (Steele, Lea, Flood, OOPSLA 2014) to combine numbers that are already hashes: it is a
-  bijection of 64 bits with good avalanche, and in Python takes a third of the time of a blake2b call.
+  bijection of 64 bits with good avalanche, and in Python takes half the time of a blake2b call (0.35 us against 0.76).
 
 Golden vectors in the tests hold both still: a change here moves every key of every cluster once.
 """

@@ -1,8 +1,9 @@
 """Smooth weighted round robin, as earliest deadline first.
 
-Each node's turn comes every 1/weight of virtual time; a pick takes the node whose turn is due first. Starting half
-an interval in gives the sequence known from nginx (weights 5, 1, 1: a a b c a a a, never five a's and then the
-rest), at O(log n) a pick where nginx's form adds to every node's counter at each pick (100 us at 1,000 nodes).
+Each node's turn comes every 1/weight of virtual time; a pick takes the node whose turn is due first. Starting half an
+interval in puts small nodes into the middle of the round, as nginx's form does (weights 5, 1, 1: a a a b c a a, never
+five a's and then the rest), at O(log n) a pick where nginx's form adds to every node's counter at each pick (60 us at
+1,000 nodes).
 
 A changed weight rescales the time to the node's next turn, so shares are right over any window that spans the
 change; starting anew at each change (as Dubbo did before 2.6.5) favours whoever stands first.

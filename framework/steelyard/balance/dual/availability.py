@@ -9,7 +9,7 @@ Below A_cluster - band_i, with D_i = (A_cluster - A_i) / A_cluster:
     kept_i <- kept_i * (1 - D_i) ** g_a              kept = 1 - refuse, never under the floor of exploration
 
 Relative to the cluster and not to a fixed target: when a database behind all nodes fails, shedding any of them helps
-nobody. Regimes: a dead node falls to the floor in one or two periods; one that is 2 % sicker needs some 80 calls to be
+nobody. Regimes: a dead node falls to the floor in one or two periods; one that is 2 % sicker needs some 160 calls to be
 told from noise, loses about 5 % of its share then, and slides on ever more slowly as it gets fewer calls.
 
 **Each failure is charged once.** A cut spends the outcomes it was made on (window.spend); the next one needs new
@@ -22,7 +22,7 @@ back is a sequential probability ratio test (Wald 1945) of "healthy" (h) against
     log_odds += ok * log(h / s) + failed * log((1 - h) / (1 - s))
 
 Over log(readmit_odds) with new successes: kept doubles, once a period, from at least the floor. For s = 0.5 that
-takes four good calls, for s = 0 a single one, for s = 0.97 some hundred; the false-admission rate is at most 1 in
+takes four good calls, for s = 0 a single one, for s = 0.97 some 250; the false-admission rate is at most 1 in
 readmit_odds each try, and a mistake costs one doubling of a few percent, since the first failures stop it.
 """
 
@@ -40,6 +40,8 @@ SHORT_BUCKETS = 2
 # "Healthy" is never surer than this: at 1 - 1e-9 one unlucky failure would outweigh a hundred successes.
 _SUREST = 0.99
 _SICKEST = 0.05
+# A share that never fell below this has hardly changed the node's load.
+_HARDLY_SHED = 0.8
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +98,7 @@ class AvailabilityLaw:
 
     def empty(self, member: Member, fleet: Fleet, reason: Reason) -> None:
         """Down to the floor at once (ejection); the way back is the same as for any shed node."""
-        member.kept = self.floor(member, fleet)
+        member.kept = member.deepest = self.floor(member, fleet)
         member.sick_rate = _SICKEST
         member.reason = reason
         self._spend(member)
@@ -115,6 +117,7 @@ class AvailabilityLaw:
         imbalance = (fleet.availability - worst) / fleet.availability
         member.kept = max(self.floor(member, fleet), member.kept * (1.0 - imbalance) ** settings.availability_gain)
         member.kept = min(member.kept, math.nextafter(1.0, 0.0))
+        member.deepest = min(member.deepest, member.kept)
         member.sick_rate = max(_SICKEST, worst)
         since_s = member.reason.since_s if member.reason.objective is Objective.AVAILABILITY else now_s
         member.reason = Reason(
@@ -147,6 +150,10 @@ class AvailabilityLaw:
     def _readmit(self, member: Member, fleet: Fleet, now_s: float, periods: float) -> None:
         member.kept = max(member.kept, self.floor(member, fleet)) * 2.0**periods
         if member.kept >= 1.0:
+            # By the deepest cut and not by the last step: from a floor of 0.1 the last step starts at 0.8.
+            if member.deepest < _HARDLY_SHED:
+                member.hold(now_s, self._settings.hold_s)
+            member.deepest = 1.0
             member.kept = 1.0
             member.probe_at_s = member.probe_every_s = math.inf
             member.reason = NO_REASON

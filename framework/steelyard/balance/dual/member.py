@@ -26,6 +26,10 @@ class Member(Candidate):
     it was shed for, ``log_odds`` the evidence since for "healthy" against "as sick as before", ``new_ok`` and
     ``new_failed`` the outcomes since the last tick. ``base`` is its base share.
 
+    ``deepest`` is the lowest ``kept`` since it was shed.
+
+    ``held_until_s``: until then its load is not believed to show its full share.
+
     Transport: ``transport_failures`` in a row; ``ejections`` counts failed probes for the back-off; ``is_ejected``
     until a probe succeeds. ``is_blocked`` is what a pick looks at: ejected, and no panic.
 
@@ -34,7 +38,9 @@ class Member(Candidate):
 
     __slots__ = (
         "base",
+        "deepest",
         "ejections",
+        "held_until_s",
         "is_blocked",
         "is_ejected",
         "is_off_domain",
@@ -60,7 +66,9 @@ class Member(Candidate):
         self.base = 0.0
         self.log_w = 0.0
         self.is_off_domain = False
+        self.held_until_s = -math.inf
         self.kept = 1.0
+        self.deepest = 1.0
         self.sick_rate = 1.0
         self.log_odds = 0.0
         self.new_ok = 0
@@ -73,6 +81,11 @@ class Member(Candidate):
         self.probe_every_s = math.inf
         self.is_warming = is_warming
         self.reason = NO_REASON
+
+    def hold(self, now_s: float, hold_s: float) -> None:
+        """Do not steer by load for *hold_s*, and then by what was measured in its last second."""
+        self.held_until_s = now_s + hold_s
+        self.load.restart(now_s + max(0.0, hold_s - 1.0))
 
     @property
     def is_shed(self) -> bool:

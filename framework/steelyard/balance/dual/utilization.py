@@ -14,8 +14,9 @@ g < 2 sin(pi / (2 (2d + 1))).
 Hysteresis: a node leaves the domain at 5 % of load_ref and settles at 2.5 %, so that noise at the edge does not switch
 it on and off; 0.02 absolute, because 5 % of an idle fleet's load is measurement error.
 
-Who is left out: shed nodes (their load is low *because* they are shed; raising w would undo the cut, and flood them on
-their way back), stale ones (hold), unknown ones (decay to neutral).
+Who is left out: shed and warming nodes, and for ``hold_s`` those that just came back (their load is low *because* they
+get little; raising w would undo the cut and flood them on their return, as an integrator winds up), stale ones (hold),
+unknown ones (decay to neutral).
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ class UtilizationLaw:
         fresh: list[tuple[Member, float]] = []
         decay = 2.0 ** (-elapsed_s / self._settings.decay_half_life_s)
         for member in members:
-            if member.is_shed:
+            if member.is_shed or member.is_warming or now_s < member.held_until_s:
                 continue
             state = member.load.state(now_s)
             if state is ReportState.FRESH and member.load.load is not None:

@@ -24,6 +24,7 @@ def ramp(member: Member, now_s: float, settings: DualSettings) -> float:
     age_s = now_s - member.joined_at_s
     if age_s >= settings.warm_up_s:
         member.is_warming = False
+        member.hold(now_s, settings.hold_s)
         return 1.0
     return max(settings.warm_up_from, age_s / settings.warm_up_s)
 
