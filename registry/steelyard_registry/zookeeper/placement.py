@@ -2,13 +2,13 @@
 
 * Existence is not enough. After an expiry, or a fast restart with the same URL, the name may still be there, owned by
   the old session, and would vanish when that one times out. ``ephemeralOwner`` decides; a foreign entry is deleted and
-  created again. That is done once a session: should two living processes ever claim the very same name, the last
-  to come keeps it, instead of both deleting each other's for ever.
+  created again, in one transaction. That is done once a session: should two living processes ever claim the very same
+  name, the last to come keeps it, instead of both deleting each other's for ever.
 * An update changes the name, because Dubbo keeps the URL in the name and other people's consumers read weight and state
   there. New name and old name are exchanged in one transaction. (Keeping changing facts in the node's body instead
   would leave names stable, but costs every consumer one read and one watch a *node* instead of a *service*, and Dubbo's
   own consumers would never see them.) What changes all the time, load, does not go through here.
-* After a deletion the entry comes back half a second later, not at once: an operator who deletes a whole tree would
+* After a deletion the entry comes back a second later, not at once: an operator who deletes a whole tree would
   otherwise never see it empty ("directory not empty").
 """
 
@@ -31,7 +31,7 @@ AUDIT_S = 3.0
 class Placement(Reconciler):
     """``folder`` is the parent's path, ``name`` the encoded URL, ``label`` what log lines call the entry."""
 
-    deleted_delay_s = 0.5
+    deleted_delay_s = 1.0
 
     def __init__(self, session: Session, folder: str, name: str, label: str) -> None:
         super().__init__(session, folder)
@@ -85,31 +85,30 @@ class Placement(Reconciler):
     async def _ensure(self, path: str) -> None:
         found = await self._session.call("exists", path, watch=self._on_event)
         session_id = self._session.session_id
-        is_own = found is not None and found.ephemeralOwner == session_id
-        if found is not None and not is_own and self._claimed_in == session_id:
+        if found is not None and found.ephemeralOwner != session_id and self._claimed_in == session_id:
             log.debug("%s: also claimed by session 0x%x, left to it", self._label, found.ephemeralOwner)
-        elif found is not None and not is_own:
+        elif found is not None and found.ephemeralOwner != session_id:
             log.warning("%s: replacing the entry of session 0x%x", self._label, found.ephemeralOwner)
-            await self._delete(path)
-            found = None
-        if found is not None or await self._create(path):
-            self._placed.add(path)
-            self._claimed_in = session_id
+            if not await self._create(path, instead_of=path):
+                return
+        elif found is None and not await self._create(path, instead_of=next(iter(self._placed - {path}), None)):
+            return
+        self._placed.add(path)
+        self._claimed_in = session_id
 
-    async def _create(self, path: str) -> bool:
+    async def _create(self, path: str, instead_of: str | None) -> bool:
         """False when somebody else created the same name in between: the next pass looks whose it is."""
         is_known = path in self._placed
-        old = next(iter(self._placed - {path}), None)
         self._placed.add(path)  # before the call: its answer may be lost
         try:
-            if old is not None:
+            if instead_of is not None:
                 try:
-                    await self._session.rename(old, path)
-                    self._placed.discard(old)
+                    await self._session.exchange(instead_of, path)
+                    self._placed -= {instead_of} - {path}
                     log.info("%s: updated", self._label)
                     return True
                 except NoNodeError:  # the old one, or the whole folder, is gone
-                    self._placed.discard(old)
+                    self._placed -= {instead_of} - {path}
             await self._session.call("create", path, b"", ephemeral=True, makepath=True)
         except NodeExistsError:
             self.wake()
@@ -123,14 +122,11 @@ class Placement(Reconciler):
     async def _delete_own(self, path: str) -> None:
         found = await self._session.call("exists", path)
         if found is not None and found.ephemeralOwner == self._session.session_id:
-            await self._delete(path)
+            try:
+                await self._session.call("delete", path)
+            except NoNodeError:
+                pass
         self._placed.discard(path)
-
-    async def _delete(self, path: str) -> None:
-        try:
-            await self._session.call("delete", path)
-        except NoNodeError:
-            pass
 
     def __str__(self) -> str:
         return self._label

@@ -5,8 +5,10 @@ callbacks only enqueue onto the loop. Calls use kazoo's ``*_async`` forms and ar
 thread; at most ``_SLOTS`` are on their way at once, which keeps recovery with a thousand services from flooding the
 server. Every call has a time limit, because kazoo keeps requests for as long as it is reconnecting.
 
-kazoo reconnects for ever (its retry has no attempt limit here), but its socket thread can end on an answer it cannot
-read. A supervisor notices the dead client and makes a new one.
+kazoo reconnects for ever (its retry has no attempt limit here), with two exceptions that a supervisor mends by making a
+new client: its socket thread ends on an answer it cannot read; and a server that lost its data refuses every client
+that has seen more than it has, until that client forgets. So after three session timeouts without a connection, when
+the session is over anyway, a fresh client takes over the trying.
 """
 
 from __future__ import annotations
@@ -51,6 +53,7 @@ AWAY = (
 _SLOTS = 64
 _STOP_WAIT_S = 3.0
 _SUPERVISE_S = 1.0
+_GIVE_UP_SESSIONS = 3
 
 
 class _Demoted(logging.LoggerAdapter[logging.Logger]):
@@ -91,6 +94,7 @@ class Session:
         self._client: KazooClient | None = None
         self._supervisor: asyncio.Task[None] | None = None
         self._is_stopping = False
+        self._down_since_s = self._loop.time()
 
     @property
     def is_connected(self) -> bool:
@@ -130,13 +134,14 @@ class Session:
         """``await call("exists", path)`` is kazoo's ``exists_async(path)``. Raises KazooException or TimeoutError."""
         return await self._answer(lambda client: getattr(client, f"{verb}_async")(*arguments, **options))
 
-    async def rename(self, old: str, new: str) -> None:
-        """Create ephemeral *new* and delete *old* in one transaction: nobody sees both, or neither."""
+    async def exchange(self, old: str, new: str) -> None:
+        """Delete *old* and create ephemeral *new* (which may be the same name) in one transaction: nobody sees both, or
+        neither. Raises NoNodeError when *old* is gone, NodeExistsError when *new* is there."""
 
         def commit(client: KazooClient) -> Any:
             transaction = client.transaction()
-            transaction.create(new, b"", ephemeral=True)
             transaction.delete(old)
+            transaction.create(new, b"", ephemeral=True)
             return transaction.commit_async()
 
         errors = [result for result in await self._answer(commit) if isinstance(result, KazooException)]
@@ -191,28 +196,42 @@ class Session:
             self.session_id = session_id
             self._up.set()
         else:
+            if self._up.is_set():
+                self._down_since_s = self._loop.time()
             self._up.clear()
             if state == KazooState.LOST:
+                if self.session_id is not None:
+                    log.warning("%s: the session is over; everything is registered again under a new one", where)
                 self.session_id = None
-                log.warning("%s: the session has expired; everything is registered again under a new one", where)
             else:
                 log.warning("%s: connection lost; the last lists stay in use, connecting again", where)
         for observer in list(self.observers):
             observer()
 
     async def _supervise(self) -> None:
-        """Replace a client whose socket thread has ended although nobody stopped it."""
+        """Replace a client that will not connect any more."""
         while True:
             await asyncio.sleep(_SUPERVISE_S)
-            client = self._client
             try:
-                if client is not None and client.handler.is_dead:
-                    log.error("%s: the client's thread has died; starting a new client", self.place.url)
-                    self._changed(client, KazooState.LOST, None)
-                    self._client = self._new_client()
-                    await self._end(client)
+                await self._replace_if_hopeless()
             except Exception:  # a defect here must not end the supervision
                 log.exception("%s: unexpected error while replacing the client", self.place.url)
+
+    async def _replace_if_hopeless(self) -> None:
+        client = self._client
+        if client is None:
+            return
+        down_s = 0.0 if self._up.is_set() else self._loop.time() - self._down_since_s
+        if client.handler.is_dead:
+            log.error("%s: the client's thread has died; starting a new client", self.place.url)
+        elif down_s > _GIVE_UP_SESSIONS * self.place.session_timeout_s:
+            log.warning("%s: no connection for %.0f s; trying on with a new session", self.place.url, down_s)
+        else:
+            return
+        self._down_since_s = self._loop.time()
+        self._changed(client, KazooState.LOST, None)
+        self._client = self._new_client()
+        await self._end(client)
 
     async def _end(self, client: KazooClient) -> None:
         """kazoo's stop waits for its threads, so it gets a thread; a server that hangs does not hang us."""
