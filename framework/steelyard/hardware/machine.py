@@ -8,6 +8,7 @@ from __future__ import annotations
 import platform
 from pathlib import Path
 
+from . import portable
 from .cgroup import PROC_ROOT, read_text
 
 # Arm's kernels print numbers in the place of a name. These are the server cores one meets in clouds; the numbers are
@@ -39,6 +40,8 @@ def usable_cores(pid: int | str = "self", proc_root: Path = PROC_ROOT) -> int | 
     The mask of an unconfined process names every CPU that the kernel could ever have, so it is cut with those
     that are on.
     """
+    if portable.is_needed(proc_root):
+        return portable.usable_cores()
     allowed = _allowed_cpus(read_text(proc_root / str(pid) / "status") or "")
     online = _online_cpus(read_text(proc_root / "stat") or "")
     usable = allowed & online if allowed and online else allowed or online
@@ -47,6 +50,8 @@ def usable_cores(pid: int | str = "self", proc_root: Path = PROC_ROOT) -> int | 
 
 def memory_fields(proc_root: Path = PROC_ROOT) -> dict[str, int]:
     """/proc/meminfo, in bytes."""
+    if portable.is_needed(proc_root):
+        return portable.memory_fields()
     fields = {}
     for line in (read_text(proc_root / "meminfo") or "").splitlines():
         name, _, value = line.partition(":")

@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from . import portable
 from .cgroup import CGROUP_ROOT, PROC_ROOT, Cgroups, Group, read_fields, read_number, read_text
 from .machine import memory_fields, usable_cores
 
@@ -104,6 +105,8 @@ def tree_time_s(pid: int | str = "self", proc_root: Path = PROC_ROOT) -> float |
     A child's time moves to its parent when it is waited for, so the sum does not fall when one ends (only when an
     orphan is adopted by init). Resolution: one clock tick, mostly 10 ms. None when the process itself cannot be read.
     """
+    if portable.is_needed(proc_root):
+        return portable.tree_time_s(None if pid == "self" else int(pid))
     total, waiting, seen = 0, [str(pid)], set()
     while waiting:
         current = waiting.pop()

@@ -64,7 +64,9 @@ def test_models_without_a_model_name(tmp_path: Path, cpuinfo: str, model: str) -
 
 
 def test_an_unreadable_machine_is_unknown_and_no_error(tmp_path: Path) -> None:
-    hardware = detect(proc_root=tmp_path / "no", cgroup_root=tmp_path / "no", nvml=lambda: None, environ={})
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    hardware = detect(proc_root=empty, cgroup_root=empty, nvml=lambda: None, environ={})
     assert (hardware.cores, hardware.quota, hardware.memory_bytes) == (None, None, None)
 
 
