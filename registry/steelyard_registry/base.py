@@ -39,7 +39,8 @@ class Registration(ABC):
 
     @abstractmethod
     async def update(self, node: Node) -> None:
-        """Publish changed facts (state, weight, tags) of the same node. Raises ValueError for another identity."""
+        """Publish changed facts (state, weight, tags) of the same node. Raises ValueError for another identity,
+        RegistryClosed after ``withdraw``. For slow facts: what changes all the time (load) does not go through here."""
 
     @abstractmethod
     async def withdraw(self) -> None:
@@ -80,11 +81,15 @@ class Registry(ABC):
     async def open(self, wait_s: float | None = 10.0) -> None: ...
 
     @abstractmethod
-    async def register(self, node: Node) -> Registration: ...
+    async def register(self, node: Node) -> Registration:
+        """Announce *node*. It is there when this returns; should the registry be away just now, this returns after a
+        bounded wait all the same, and the node appears when the registry is back. Raises MalformedUrl for a node that
+        cannot be published, RegistryError when the registry refuses."""
 
     @abstractmethod
     async def subscribe(self, service: ServiceKey) -> Subscription:
-        """A view of *service*; the first snapshot is there when this returns."""
+        """A view of *service*; the first snapshot (version 1 or later) is there when this returns. Should the registry
+        be away just now, it is empty and stale, and fills by itself."""
 
     @abstractmethod
     async def services(self) -> tuple[str, ...]:
