@@ -69,7 +69,7 @@ class Channel:
         self._reason = "not connected yet"
         self._connection: ConsumerConnection | None = None
         self._keeper: asyncio.Task[None] | None = None
-        self._waiters: set[asyncio.Future[None]] = set()
+        self._waiters: dict[asyncio.Future[None], None] = {}  # in the order in which they came
         self._hurry: asyncio.Event | None = None
 
     @property
@@ -151,11 +151,11 @@ class Channel:
             self._change(ChannelState.CONNECTING, "connecting")
             self._keeper = loop.create_task(self._keep(), name=f"channel {self.address}")
         waiter: asyncio.Future[None] = loop.create_future()
-        self._waiters.add(waiter)
+        self._waiters[waiter] = None
         try:
             await waiter
         finally:
-            self._waiters.discard(waiter)
+            self._waiters.pop(waiter, None)
 
     async def _keep(self) -> None:
         """Connects, serves and connects again, until the channel is closed or the provider has drained."""
@@ -245,7 +245,7 @@ class Channel:
         self._release(Unavailable(f"unreachable: {reason}", node=self.address))
 
     def _release(self, error: Unavailable | None) -> None:
-        waiters, self._waiters = self._waiters, set()
+        waiters, self._waiters = self._waiters, {}
         for waiter in waiters:
             if waiter.done():
                 continue

@@ -72,52 +72,49 @@ class ConsumerConnection(Connection):
             self._wake()
 
     def _handle(self, data: bytes, now_s: float) -> None:
-        # The events of a packet are made before the first of them is acted upon, so what follows the opening of a
-        # stream in the same packet still carries the future that the stream has replaced.
-        opened: dict[Any, StreamBuffer] = {}
         for event in self._side.receive(data, now_s):
             if type(event) is Answered:
-                future = event.token
+                future = event.call.token
                 if not future.done():
                     future.set_result(event.reply)
             else:
-                self._other(event, opened)
+                self._other(event)
         if self._side.peer is not None and not self._is_welcome.done():
             self._is_welcome.set_result(None)
 
-    def _other(self, event: Any, opened: dict[Any, StreamBuffer]) -> None:
-        if isinstance(event, Opened):
-            self._open(event, opened)
+    def _other(self, event: Any) -> None:
+        if isinstance(event, ItemArrived | Ended):
+            buffer = event.call.token
+            if type(buffer) is not StreamBuffer:
+                return  # nobody wanted the stream any more when it was opened
+            if isinstance(event, ItemArrived):
+                buffer.put(event.body)
+            else:
+                buffer.end()
+        elif isinstance(event, Failed):
+            _fail(event.call.token, event.error)
+        elif isinstance(event, Opened):
+            self._open(event)
         elif isinstance(event, Loaded):
             self._on_load(event.report)
         elif isinstance(event, Draining):
             self._on_draining()
-        elif isinstance(event, Failed):
-            _fail(opened.get(event.token, event.token), event.error)
-        else:
-            buffer = opened.get(event.token, event.token)
-            if type(buffer) is not StreamBuffer:
-                return  # a stream that nobody wanted any more when it was opened
-            if isinstance(event, ItemArrived):
-                buffer.put(event.body)
-            elif isinstance(event, Ended):
-                buffer.end()
 
-    def _open(self, event: Opened, opened: dict[Any, StreamBuffer]) -> None:
+    def _open(self, event: Opened) -> None:
         call, future = event.call, event.call.token
         if future.done():  # the caller was cancelled, and its task has not run yet to say so
             self._side.cancel(call)
             return
-        call.token = opened[future] = buffer = StreamBuffer()
+        call.token = buffer = StreamBuffer()
         future.set_result(msgspec.structs.replace(event.reply, stream=ReplyStream(self, call, buffer)))
 
     def _expire(self, now_s: float) -> None:
         for event in self._side.expire(now_s):
-            _fail(event.token, event.error)
+            _fail(event.call.token, event.error)
 
     def _ended(self, reason: str) -> None:
         for event in self._side.lost(reason):
-            _fail(event.token, event.error)
+            _fail(event.call.token, event.error)
         if not self._is_welcome.done():
             self._is_welcome.set_result(None)
         self._on_ended(reason)

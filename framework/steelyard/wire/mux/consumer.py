@@ -125,7 +125,7 @@ class ConsumerSide(Side):
             if call is not None:
                 has_gone = not self._withdraw(call_id)
                 error = DeadlineExceeded("no answer within the deadline", node=self._node, may_have_run=has_gone)
-                failed.append(Failed(call.token, error))
+                failed.append(Failed(call, error))
         return failed
 
     def lost(self, reason: str) -> list[Failed]:
@@ -133,10 +133,7 @@ class ConsumerSide(Side):
         calls = list(self._calls.values())
         self._calls.clear()
         handed_id = self.outbox.handed_id
-        return [
-            Failed(call.token, Unavailable(reason, node=self._node, may_have_run=call.id <= handed_id))
-            for call in calls
-        ]
+        return [Failed(call, Unavailable(reason, node=self._node, may_have_run=call.id <= handed_id)) for call in calls]
 
     def receive(self, data: bytes, now_s: float) -> list[Event]:
         """What a packet says. Raises ProtocolError, whatever the bytes are; the connection is then to be closed."""
@@ -160,7 +157,7 @@ class ConsumerSide(Side):
             events.append(Opened(call, Reply(attachments=attachments, in_flight=frame.in_flight)))
             return None
         del self._calls[frame.id]
-        events.append(Answered(call.token, Reply(body=frame.body, attachments=attachments, in_flight=frame.in_flight)))
+        events.append(Answered(call, Reply(body=frame.body, attachments=attachments, in_flight=frame.in_flight)))
         return None
 
     def _other(self, frame: AnyFrame, events: list[Event]) -> None:
@@ -169,13 +166,13 @@ class ConsumerSide(Side):
         elif isinstance(frame, Fail):
             call = self._take(frame.id)
             if call is not None:
-                events.append(Failed(call.token, self._remote_error(frame)))
+                events.append(Failed(call, self._remote_error(frame)))
         elif isinstance(frame, End):
             call = self._take(frame.id)
             if call is not None:
                 if not call.is_stream:
                     raise ProtocolError(f"END of call {frame.id}, which is not a stream")
-                events.append(Ended(call.token))
+                events.append(Ended(call))
         elif isinstance(frame, Load):
             load = decode_load(frame.report)
             events.append(Loaded(LoadReport(load.utilization, load.in_flight, load.queue_depth, load.age_s)))
@@ -196,7 +193,7 @@ class ConsumerSide(Side):
         if call.unread_bytes >= self.limits.stream_window_bytes:
             raise ProtocolError(f"stream {frame.id} was sent beyond its credit")
         call.unread_bytes += len(frame.body) + ITEM_COST_BYTES
-        events.append(ItemArrived(call.token, frame.body))
+        events.append(ItemArrived(call, frame.body))
         return None
 
     def _take(self, call_id: int) -> OpenCall | None:

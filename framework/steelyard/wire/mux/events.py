@@ -1,8 +1,12 @@
-"""What a side tells its driver. ``token`` is whatever the driver gave with the call."""
+"""What a side tells its driver.
+
+Events to a consumer name the OpenCall and not its token: the driver may give a call another token when its stream
+opens, and the events of one packet are made before the first of them is acted upon.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any  # OpenCall, which this module must not import to stay below its maker
 
 import msgspec
 
@@ -20,32 +24,32 @@ class Event(msgspec.Struct):
 class Answered(Event):
     """The call has its reply and is over."""
 
-    token: Any
+    call: Any
     reply: Reply
 
 
 class Opened(Event):
-    """The call is answered by a stream; *reply* has everything but that. The driver may give *call* another token."""
+    """The call is answered by a stream; *reply* has everything but that."""
 
     call: Any
     reply: Reply
 
 
 class ItemArrived(Event):
-    token: Any
+    call: Any
     body: bytes
 
 
 class Ended(Event):
     """The stream is complete."""
 
-    token: Any
+    call: Any
 
 
 class Failed(Event):
     """The call, or the rest of its stream, failed."""
 
-    token: Any
+    call: Any
     error: RpcError
 
 

@@ -79,6 +79,8 @@ class Outbox:
         return packet(frames) if frames else None
 
     def clear(self) -> None:
+        """Drops everything; what was not handed out never will be."""
+        self._last_id = self.handed_id
         self._frames.clear()
         self._withdrawn.clear()
         self._is_pong_due = self.is_waiting = False

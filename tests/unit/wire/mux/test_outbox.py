@@ -1,0 +1,101 @@
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from steelyard.wire.frames import DRAIN, PING, Cancel, Drain, Item, Load, Ping, Pong, encode, parse
+from steelyard.wire.mux import Outbox
+from steelyard.wire.mux.outbox import PACKET_BYTES
+
+
+def taken(outbox: Outbox) -> list[object]:
+    data = outbox.take()
+    return [] if data is None else list(parse(data))
+
+
+def test_what_waits_leaves_together_and_in_order() -> None:
+    outbox = Outbox()
+    assert not outbox.is_waiting
+    assert outbox.take() is None
+    outbox.put(PING)
+    outbox.put(DRAIN)
+    assert outbox.is_waiting
+    assert outbox.queued_bytes == len(PING) + len(DRAIN)
+    assert taken(outbox) == [Ping(), Drain()]
+    assert not outbox.is_waiting
+    assert outbox.queued_bytes == 0
+
+
+def test_large_frames_are_cut_into_packets() -> None:
+    outbox = Outbox()
+    large = encode(Item(1, bytes(PACKET_BYTES // 2)))
+    for _ in range(3):
+        outbox.put(large)
+    outbox.put(PING)
+    sizes = []
+    while outbox.is_waiting:
+        sizes.append(len(taken(outbox)))
+    assert sizes == [1, 1, 2]
+    assert outbox.queued_bytes == 0
+
+
+def test_a_frame_above_the_packet_size_goes_alone() -> None:
+    outbox = Outbox()
+    outbox.put(PING)
+    outbox.put(encode(Item(1, bytes(2 * PACKET_BYTES))))
+    outbox.put(PING)
+    assert [len(taken(outbox)) for _ in range(3)] == [1, 1, 1]
+
+
+def test_a_call_is_handed_over_when_it_is_taken() -> None:
+    outbox = Outbox()
+    outbox.put(PING, 1)
+    outbox.put(PING, 2)
+    assert outbox.handed_id == 0
+    outbox.take()
+    assert outbox.handed_id == 2
+
+
+def test_a_withdrawn_call_never_leaves() -> None:
+    outbox = Outbox()
+    outbox.put(encode(Cancel(1)), 1)
+    outbox.put(encode(Cancel(2)), 2)
+    assert outbox.withdraw(1)
+    assert taken(outbox) == [Cancel(2)]
+    assert not outbox.withdraw(2), "it is gone"
+    assert outbox.queued_bytes == 0
+
+
+def test_a_flood_of_pings_queues_one_pong_and_only_the_newest_load_report() -> None:
+    outbox = Outbox()
+    for number in range(1000):
+        outbox.pong()
+        outbox.load(encode(Load(b"%d" % number)))
+    assert taken(outbox) == [Pong(), Load(b"999")]
+    assert not outbox.is_waiting
+
+
+def test_cleared_is_empty() -> None:
+    outbox = Outbox()
+    outbox.put(PING, 1)
+    outbox.pong()
+    outbox.load(PING)
+    outbox.clear()
+    assert (outbox.take(), outbox.queued_bytes, outbox.handed_id) == (None, 0, 0)
+
+
+@given(st.lists(st.tuples(st.integers(1, 2000), st.booleans()), max_size=40))
+def test_bytes_and_order_are_kept_whatever_is_withdrawn(entries: list[tuple[int, bool]]) -> None:
+    outbox = Outbox()
+    for call_id, (size, _) in enumerate(entries, 1):
+        outbox.put(encode(Item(call_id, bytes(size * 300))), call_id)
+    gone = {call_id for call_id, (_, is_withdrawn) in enumerate(entries, 1) if is_withdrawn}
+    for call_id in gone:
+        assert outbox.withdraw(call_id)
+    ids = []
+    while outbox.is_waiting:
+        before = outbox.queued_bytes
+        ids.extend(frame.id for frame in taken(outbox) if isinstance(frame, Item))
+        assert outbox.queued_bytes < before
+    assert ids == [call_id for call_id in range(1, len(entries) + 1) if call_id not in gone]
+    assert outbox.queued_bytes == 0
