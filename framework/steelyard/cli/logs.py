@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 
 from .failure import usage
 from .options import LOG_LEVELS
@@ -18,5 +19,7 @@ def log_to_stderr(level: str) -> None:
         raise usage(f"--log-level takes {', '.join(LOG_LEVELS)}, not {level!r}")
     logging.basicConfig(level=name.upper(), format="%(asctime)s %(levelname)-7s %(name)s: %(message)s", force=True)
     if name != "debug":
+        # gRPC's C core writes to stderr by itself, also what is no error; it reads this when it is loaded.
+        os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
         for talker in _TALKATIVE:
             logging.getLogger(talker).setLevel(logging.CRITICAL)

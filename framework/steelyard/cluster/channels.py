@@ -8,6 +8,7 @@ that simply connects itself.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable
 
@@ -37,7 +38,7 @@ class ChannelPool:
         self._listeners: set[OnLoad] = set()
         self._connecting: set[asyncio.Task[None]] = set()
         self._closing: set[asyncio.Task[None]] = set()
-        self._is_over = False
+        self._over = asyncio.Event()
         self._turn = asyncio.Semaphore(CONNECTING_AT_ONCE)
 
     def listen(self, on_load: OnLoad) -> Callable[[], None]:
@@ -75,7 +76,7 @@ class ChannelPool:
 
     async def close(self) -> None:
         """Closes every channel and waits for what the pool started."""
-        self._is_over = True
+        self._over.set()
         for task in self._connecting:
             task.cancel()
         channels = list(self._channels.values())
@@ -87,8 +88,10 @@ class ChannelPool:
     async def _retire(self, channel: Channel) -> None:
         # A node that drains leaves the registry first and finishes its accepted calls then; closing at once would
         # cut off the very calls that it waits for.
-        while channel.open_calls and not self._is_over:
-            await asyncio.sleep(RETIRE_LOOK_EVERY_S)
+        while channel.open_calls and not self._over.is_set():
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(RETIRE_LOOK_EVERY_S):
+                    await self._over.wait()
         await channel.close()
 
     def _load(self, address: str, report: LoadReport) -> None:
