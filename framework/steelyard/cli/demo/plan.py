@@ -73,7 +73,7 @@ TWIN = "mid-2"
 SICK_SHARE_OF_FAILURES = 0.5
 
 # Open loop: calls come when they come, whether or not the last ones were answered; only so does a slow node hurt.
-RATE_PER_S = 260.0
+RATE_PER_S = 240.0
 USERS = 5000
 # What the model may cost a CPU node per call, beside what the framework costs: the model must be the larger part.
 MODEL_COST_S = 0.0012
