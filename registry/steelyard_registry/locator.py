@@ -46,7 +46,10 @@ class Locator:
             raise MalformedUrl(f"registry URL of {len(url)} characters; at most {MAX_LOCATOR_CHARACTERS} are read")
         scheme, separator, _ = url.partition("://")
         if not separator or not re.fullmatch(r"[A-Za-z][A-Za-z0-9+.-]*", scheme):
-            raise MalformedUrl(f"registry URL {redacted(url)!r} has no scheme; write for example 'embedded://'")
+            raise MalformedUrl(
+                f"registry URL {redacted(url)!r} has no scheme; write for example "
+                "'zookeeper://127.0.0.1:2181', or 'embedded://' for one machine"
+            )
         try:
             parts = urlsplit(url)
         except ValueError as error:

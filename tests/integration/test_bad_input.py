@@ -219,7 +219,7 @@ async def test_waiting_for_ever_for_a_registry_can_be_cancelled() -> None:
     ("url", "message"),
     [
         ("zookeper://127.0.0.1", "zookeper.*embedded.*zookeeper"),
-        ("127.0.0.1:2181", "embedded.*zookeeper"),
+        ("127.0.0.1:2181", "has no scheme; write for example 'zookeeper://127.0.0.1:2181'"),
         ("zookeeper://", "host"),
         ("zookeeper://127.0.0.1:port", "port"),
         ("static://", "static"),

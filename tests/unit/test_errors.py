@@ -9,7 +9,9 @@ def concrete(kind: type[RpcError]) -> list[type[RpcError]]:
     return [kind, *(inner for child in kind.__subclasses__() for inner in concrete(child))]
 
 
-@pytest.mark.parametrize("kind", [kind for kind in concrete(RpcError) if kind is not RpcError], ids=lambda k: k.__name__)
+@pytest.mark.parametrize(
+    "kind", [kind for kind in concrete(RpcError) if kind is not RpcError], ids=lambda k: k.__name__
+)
 def test_an_error_arrives_as_its_class_or_the_class_of_its_status(kind: type[RpcError]) -> None:
     arrived = error_for(kind.status, "why", may_have_run=True, node="n", is_remote=True, details=b"d")
     assert issubclass(kind, type(arrived))
