@@ -37,8 +37,9 @@ class RetryBudget:
         self._ratio = ratio
         self._per_second = per_second
         self._max = max_tokens if max_tokens is not None else 10.0 * max(per_second, ratio)
-        # One second's trickle to begin with: the first failure after a start may be retried, a storm of them not.
-        self._tokens = min(self._max, per_second)
+        # Full to begin with (Finagle's reserve): a consumer that starts while one node of four fails would otherwise
+        # fail its own callers until the first control period has seen it. What a storm can take is bounded by max.
+        self._tokens = self._max
         self._at_s: float | None = None
         self.granted = 0
         self.denied = 0

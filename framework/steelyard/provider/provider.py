@@ -13,6 +13,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self
 
@@ -24,7 +25,7 @@ from steelyard.model import LoadReport
 from steelyard.service import bind, implemented_spec, service_spec
 from steelyard.telemetry import Telemetry
 from steelyard.wire import Listener, WireLimits
-from steelyard_registry import Hardware, Node, Registration, Registry
+from steelyard_registry import Hardware, Node, NodeState, Registration, Registry, RegistryError
 
 from .announce import advertised_host, node_for
 from .dispatch import Dispatcher
@@ -197,7 +198,7 @@ class Provider:
         draining = asyncio.ensure_future(listener.drain(self._drain_s))
         await asyncio.sleep(0)  # DRAIN is on its way before the registry hears of it
         registrations, self._registrations = self._registrations, []
-        await asyncio.gather(*(registration.withdraw() for registration in registrations), return_exceptions=True)
+        await asyncio.gather(*(_leave(registration) for registration in registrations), return_exceptions=True)
         await draining
         if self._reporting is not None:
             self._reporting.cancel()
@@ -235,3 +236,13 @@ class Provider:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await asyncio.shield(self.close())
+
+
+async def _leave(registration: Registration) -> None:
+    """Says "draining" before it goes: a registry then knows that an empty list is meant, and not its own fault."""
+    try:
+        await registration.update(replace(registration.node, state=NodeState.DRAINING))
+    except RegistryError as error:
+        log.debug("%s could not be marked as draining: %s", registration.node.identity, error)
+    finally:
+        await registration.withdraw()

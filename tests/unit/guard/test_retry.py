@@ -29,8 +29,8 @@ def test_retries_never_exceed_the_budget(ratio: float, per_second: float, steps:
             calls += 1
         else:
             retries += budget.try_withdraw(now_s)
-    # One second's trickle to begin with, one per second, the ratio of the calls; 1e-6 for sums of floats.
-    assert retries <= per_second + per_second * now_s + ratio * calls + 1e-6
+    # The reserve it begins with, so many per second, the ratio of the calls; 1e-6 for sums of floats.
+    assert retries <= 10 * max(per_second, ratio) + per_second * now_s + ratio * calls + 1e-6
 
 
 def test_zero_means_zero() -> None:
@@ -43,6 +43,7 @@ def test_zero_means_zero() -> None:
 
 def test_five_calls_are_one_retry_at_a_fifth() -> None:
     budget = RetryBudget(0.2, 0.0)
+    assert [budget.try_withdraw(0.0) for _ in range(3)] == [True, True, False]  # the reserve: 10 s of one call a second
     for _ in range(4):
         budget.deposit(0.0)
         assert not budget.try_withdraw(0.0)
@@ -59,10 +60,11 @@ def test_a_quiet_hour_saves_up_ten_seconds_only() -> None:
 
 def test_a_clock_that_steps_back_gives_nothing_twice() -> None:
     budget = RetryBudget(0.0, 1.0, max_tokens=5)
-    assert budget.tokens(10.0) == 1.0
-    assert budget.tokens(12.0) == 3.0
+    assert [budget.try_withdraw(10.0) for _ in range(5)] == [True, True, True, True, True]
+    assert budget.tokens(11.0) == 1.0
+    assert budget.tokens(13.0) == 3.0
     assert budget.tokens(5.0) == 3.0
-    assert budget.tokens(12.0) == 3.0
+    assert budget.tokens(13.0) == 3.0
 
 
 @pytest.mark.parametrize("bad", [{"ratio": 1.5}, {"ratio": math.nan}, {"per_second": -1}, {"max_tokens": math.inf}])
