@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
@@ -55,6 +56,11 @@ class Handler:
             except asyncio.CancelledError:
                 self.cancelled += 1
         return Reply(body=b"too late")
+
+    async def block(self, invocation: Invocation) -> Reply:
+        """Blocks the event loop, as a careless handler does."""
+        time.sleep(0.05)
+        return Reply(body=b"blocked")
 
     async def fail(self, invocation: Invocation) -> Reply:
         facts = json.loads(invocation.body or b"{}")

@@ -32,6 +32,7 @@ class Connection:
         self._loop = asyncio.get_running_loop()
         self._idle_writer: asyncio.Future[None] | None = None
         self._farewell: str | None = None
+        self._is_finishing = False
         self._end: asyncio.Future[str] = self._loop.create_future()
         self._beat_at = time.monotonic() + side.limits.heartbeat_interval_s
         self._armed_at = self._beat_at
@@ -61,6 +62,7 @@ class Connection:
             self._outbox.clear()
             if self._farewell is not None:
                 self._any_side.bye(self._farewell)
+            self._is_finishing = True
             reader.cancel()
             self._wake()
             try:
@@ -151,7 +153,7 @@ class Connection:
                 if data is not None:
                     await send(data)
                     self._after_writing()
-                elif self._end.done():
+                elif self._is_finishing:
                     return
                 else:
                     self._idle_writer = idle = self._loop.create_future()

@@ -1,0 +1,175 @@
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+from support.wires import Handler, until
+from unit.wire.carriers import hear, say
+from unit.wire.sides import hello
+
+from steelyard.errors import Status
+from steelyard.wire import WireLimits, serving
+from steelyard.wire.frames import Answer, AnyFrame, Bye, Call, Cancel, Drain, Fail, Hello, Method, Ping, Pong
+from steelyard.wire.loopback import MemoryCarrier, pair
+from steelyard.wire.serving import Acceptor
+
+
+@asynccontextmanager
+async def served(handler: Handler, limits: WireLimits | None = None) -> AsyncIterator[tuple[Acceptor, MemoryCarrier]]:
+    """An acceptor and a consumer's end, played by hand, that has said HELLO and named every method of the handler."""
+    acceptor = Acceptor(handler, limits=limits or WireLimits())
+    mine, theirs = pair()
+    task = asyncio.ensure_future(acceptor.serve(theirs))
+    methods = [Method(ref, "test.Echo", name) for ref, name in enumerate(METHODS, 1)]
+    await say(mine, hello(), *methods)
+    assert isinstance((await hear(mine))[0], Hello)
+    try:
+        yield acceptor, mine
+    finally:
+        await mine.close()
+        await task
+        await acceptor.close()
+
+
+METHODS = ["echo", "block", "wait", "stubborn", "large", "drip"]
+
+
+def a_call(call_id: int, method: str, *, deadline_ms: int | None = None, body: bytes = b"") -> Call:
+    return Call(call_id, METHODS.index(method) + 1, deadline_ms, 1, b"", body)
+
+
+async def hear_all(carrier: MemoryCarrier, count: int) -> list[AnyFrame]:
+    frames: list[AnyFrame] = []
+    while len(frames) < count:
+        frames.extend(await hear(carrier))
+    return frames
+
+
+async def test_calls_of_one_packet_are_answered_in_one_packet() -> None:
+    async with served(Handler()) as (_, mine):
+        await say(mine, *(a_call(number, "echo", body=b"%d" % number) for number in range(1, 51)))
+        answers = await hear(mine)
+        assert [frame.body for frame in answers if isinstance(frame, Answer)] == [b"%d" % n for n in range(1, 51)]
+
+
+async def test_a_call_whose_deadline_passed_while_the_loop_was_blocked_does_not_run() -> None:
+    handler = Handler()
+    async with served(handler) as (_, mine):
+        await say(mine, a_call(1, "block"), a_call(2, "echo", deadline_ms=5))
+        frames = await hear_all(mine, 2)
+        (fail,) = [frame for frame in frames if isinstance(frame, Fail)]
+        assert (fail.id, fail.status, fail.has_started) == (2, Status.DEADLINE_EXCEEDED, False)
+        assert [invocation.method for invocation in handler.started] == ["block"]
+
+
+async def test_a_call_that_is_cancelled_in_the_packet_that_brings_it_leaves_no_trace() -> None:
+    handler = Handler()
+    async with served(handler) as (acceptor, mine):
+        await say(mine, *(frame for n in range(1, 101) for frame in (a_call(n, "wait"), Cancel(n))), Ping())
+        assert await hear(mine) == [Pong()]
+        await until(lambda: acceptor.in_flight.count == 0)
+        assert len(handler.started) == handler.cancelled
+
+
+async def test_a_consumer_that_does_not_read_bounds_its_provider() -> None:
+    """It calls for large replies for ever; the provider stops reading and holds no more than its bounds."""
+    limits = WireLimits(queued_bytes=256 * 1024, in_flight=16)
+    handler = Handler()
+    async with served(handler, limits) as (acceptor, mine):
+        (connection,) = acceptor.connections
+        sent = 0
+
+        async def pester() -> None:
+            nonlocal sent
+            while True:
+                sent += 1
+                await say(mine, a_call(sent, "large", body=b"100000"))
+
+        pestering = asyncio.ensure_future(pester())
+        before = -1
+        while sent != before:
+            before = sent
+            await asyncio.sleep(0.1)
+        assert connection._outbox.queued_bytes < 2 * limits.queued_bytes
+        assert acceptor.in_flight.count <= limits.in_flight
+        async with asyncio.timeout(10):
+            while sent == before:  # and it goes on when it is read
+                assert all(isinstance(frame, Answer | Fail) for frame in await hear(mine))
+        pestering.cancel()
+        await asyncio.gather(pestering, return_exceptions=True)
+
+
+async def test_a_consumer_that_says_nothing_is_let_go() -> None:
+    acceptor = Acceptor(Handler(), limits=WireLimits(heartbeat_interval_s=0.03))
+    _, theirs = pair()
+    async with asyncio.timeout(10):
+        reason = await acceptor.serve(theirs)
+    assert reason == "nothing was heard for three heartbeats of 0.03 s"
+    assert not acceptor.connections
+
+
+async def test_a_protocol_error_is_told_and_cancels_what_runs() -> None:
+    handler = Handler()
+    async with served(handler) as (acceptor, mine):
+        await say(mine, a_call(1, "wait"))
+        await until(lambda: handler.started)
+        await say(mine, a_call(1, "wait"))
+        (bye,) = await hear(mine)
+        assert isinstance(bye, Bye)
+        assert "call id 1 after 1: ids must grow" in bye.reason
+        await until(lambda: handler.cancelled == 1)
+        await until(lambda: not acceptor.connections)
+
+
+async def test_loss_cancels_handlers_and_streams() -> None:
+    handler = Handler()
+    async with served(handler) as (acceptor, mine):
+        await say(mine, a_call(1, "wait"), a_call(2, "drip"))
+        await until(lambda: handler.sent_items > 0)
+        await mine.sever()
+        await until(lambda: handler.cancelled == 1 and handler.closed_streams == 1)
+        await until(lambda: acceptor.in_flight.count == 0)
+
+
+async def test_a_handler_that_does_not_stop_is_reported_and_not_waited_for(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(serving, "CLEAN_UP_S", 0.05)
+    handler = Handler()
+    async with served(handler) as (acceptor, mine):
+        await say(mine, a_call(1, "stubborn"))
+        await until(lambda: handler.started)
+        with caplog.at_level(logging.WARNING):
+            async with asyncio.timeout(10):
+                await acceptor.close()
+        assert "1 handlers still run after they were cancelled" in caplog.text
+        handler.gate.set()
+        await until(lambda: acceptor.in_flight.count == 0)
+
+
+async def test_drain_does_not_wait_for_ever_for_a_consumer_that_does_not_answer() -> None:
+    async with served(Handler(), WireLimits(heartbeat_interval_s=0.05)) as (acceptor, mine):
+        assert await acceptor.drain(10) is True
+        frames = await hear_all(mine, 1)
+        assert isinstance(frames[0], Drain)
+
+
+async def test_a_call_that_crosses_the_drain_is_served_and_one_after_it_refused() -> None:
+    handler = Handler()
+    async with served(handler) as (acceptor, mine):
+        draining = asyncio.ensure_future(acceptor.drain(10))
+        assert await hear(mine) == [Drain()]
+        await say(mine, a_call(1, "echo", body=b"crossed"))
+        (answer,) = await hear(mine)
+        assert isinstance(answer, Answer)
+        assert answer.body == b"crossed"
+        assert not draining.done()
+        await say(mine, Drain(), a_call(2, "echo"))
+        (fail,) = await hear(mine)
+        assert isinstance(fail, Fail)
+        assert (fail.status, fail.has_started) == (Status.UNAVAILABLE, False)
+        assert await draining is True
+        assert len(handler.started) == 1
