@@ -15,7 +15,8 @@ from typing import Any, Protocol
 import msgspec
 
 from steelyard.balance import make_policy
-from steelyard.errors import SteelyardError
+from steelyard.cluster import open_at
+from steelyard.errors import ConfigError, SteelyardError
 
 from . import picture
 from .fleet import Fleet
@@ -25,6 +26,8 @@ from .outcome import NodeResult, Outcome, Second, expectations, machine, version
 from .plan import FLEET, MODEL_COST_S, RATE_PER_S, SICK_NODE, SICK_SHARE_OF_FAILURES, TWIN, USERS, DemoOptions, Schedule
 from .quotas import PREFIX, Quotas, QuotasRefused, is_of_dead_run, run_name
 from .stage import SEED, Glimpse, Note, Stage
+
+REGISTRY_WAIT_S = 5.0
 
 
 class DemoFailed(SteelyardError):
@@ -45,8 +48,10 @@ class Screen(Protocol):
 
 
 async def run_demo(options: DemoOptions, screen: Screen) -> Outcome:
-    """Plays the demonstration once. Raises ConfigError for an unknown policy, DemoFailed and FleetError."""
+    """Plays the demonstration once. Raises ConfigError (policy, registry URL), RegistryUnavailable,
+    DemoFailed and FleetError."""
     make_policy(options.policy)
+    await _check_registry(options.registry)
     schedule = Schedule(options.seconds, options.has_fault, options.policy)
     with _folder() as folder, _quotas(screen) as quotas:
         registry = options.registry or f"embedded://{folder}/registry.db"
@@ -72,6 +77,15 @@ def _load_drawing(options: DemoOptions) -> None:
     if options.plot is not None:
         with contextlib.suppress(ImportError):
             picture.load()
+
+
+async def _check_registry(url: str | None) -> None:
+    """Before eight processes find out. Raises ConfigError, RegistryUnavailable."""
+    if url is None:
+        return
+    if url.startswith(("memory:", "static:")):
+        raise ConfigError(f"--registry: one that several processes can register in, not {url}")
+    await (await open_at(url, REGISTRY_WAIT_S)).close()
 
 
 @contextlib.asynccontextmanager

@@ -18,6 +18,7 @@ from .plan import SICK_NODE, Schedule
 from .stage import GLIMPSE_S, Glimpse, hardware_words
 
 PLAIN_EVERY_S = 5.0
+MEANT_FOR_S = 30.0
 _LIST_STYLE = {
     "accept": "green",
     "refuse": "yellow",
@@ -200,6 +201,8 @@ def summary(console: Console, outcome: Outcome) -> None:
     console.print(table)
     console.print()
     console.print(_totals(outcome), highlight=False, soft_wrap=True)
+    if outcome.settings["seconds"] < MEANT_FOR_S:
+        console.print(f"(what follows is meant for {MEANT_FOR_S:g} s or more)", style="dim", highlight=False)
     for bar in outcome.expectations:
         console.print(_verdict(bar), highlight=False, soft_wrap=True)
 

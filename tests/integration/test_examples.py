@@ -1,0 +1,95 @@
+"""Every example, run as its README says, from the project's root."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+EXAMPLES = ROOT / "examples"
+STEELYARD = ("-c", "from steelyard.cli import main; main()")
+
+
+class Shell:
+    """Runs Python in the project's root, with a registry of its own as the user's default one."""
+
+    def __init__(self, runtime: Path) -> None:
+        self._environment = {**os.environ, "XDG_RUNTIME_DIR": str(runtime)}
+
+    def output(self, *arguments: str) -> str:
+        done = subprocess.run(
+            [sys.executable, *arguments],
+            cwd=ROOT, env=self._environment, capture_output=True, text=True, timeout=60, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+        return done.stdout
+
+    @contextlib.contextmanager
+    def serving(self, *arguments: str) -> Iterator[None]:
+        """A provider that is registered; ended as a user would, and it must end well."""
+        process = subprocess.Popen(
+            [sys.executable, *arguments],
+            cwd=ROOT, env=self._environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        )  # fmt: skip
+        try:
+            self._wait_for_a_node(process)
+            yield
+        finally:
+            process.terminate()
+            output, _ = process.communicate(timeout=30)
+        assert process.returncode == 0, output
+
+    def _wait_for_a_node(self, process: subprocess.Popen[str]) -> None:
+        give_up_at = time.monotonic() + 60
+        while time.monotonic() < give_up_at:
+            assert process.poll() is None, process.communicate()[0]
+            if '"address"' in self.output(*STEELYARD, "nodes", "--json"):
+                return
+        pytest.fail("nothing was registered within a minute")
+
+
+@pytest.fixture
+def shell(tmp_path: Path) -> Shell:
+    tmp_path.chmod(0o700)
+    return Shell(tmp_path)
+
+
+def test_ctr(shell: Shell) -> None:
+    with shell.serving("-m", "examples.ctr.provider"):
+        assert shell.output("-m", "examples.ctr.consumer").splitlines()[:2] == [
+            "clicks: [0.912 0.052]",
+            "   user 7 starts at -0.30",
+        ]
+
+
+def test_ctr_by_the_command_line_alone(shell: Shell) -> None:
+    with shell.serving(*STEELYARD, "serve", "examples.ctr.model:CtrModel", "--tag", "pool=ads"):
+        assert "pool=ads" in shell.output(*STEELYARD, "nodes")
+        reply = shell.output(*STEELYARD, "call", "ads.Ctr.predict", "--json", "[7, [0.1, 0.2, 0.3, 0.4]]")
+        assert reply.startswith("[0.67")
+
+
+def test_digits(shell: Shell) -> None:
+    with shell.serving(*STEELYARD, "serve", "examples.digits.model:DigitModel"):
+        output = shell.output("-m", "examples.digits.consumer")
+    right = re.match(r"(\d+) of 200 right\n", output)
+    assert right, output
+    assert int(right[1]) > 180
+    assert "refused: 8 x 8 pixels, please, not (2, 2)" in output
+
+
+def test_every_example_has_a_readme_that_names_its_files() -> None:
+    folders = [folder for folder in EXAMPLES.iterdir() if folder.is_dir() and folder.name != "__pycache__"]
+    assert len(folders) >= 2
+    for folder in folders:
+        text = (folder / "README.md").read_text(encoding="utf-8")
+        for file in folder.glob("*.py"):
+            assert file.stem in text, f"{folder.name}/README.md does not say what {file.name} is"
