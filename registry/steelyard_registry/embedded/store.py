@@ -84,6 +84,9 @@ class Store:
         if not own and not dead:
             return
         with self._writing() as connection:
+            # Read again: the lock may have been long in coming (a throttled process), and rows that were renewed in the
+            # meantime would look as if they came from the future, that is, from before a restart of the machine.
+            now = time.monotonic()
             is_changed = False
             for entry, (interface, url) in own.items():
                 renewed = connection.execute("UPDATE nodes SET beat_at_s = ? WHERE entry = ?", (now, entry))
