@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import html
 import io
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .outcome import Outcome
+from .outcome import Outcome, Second
 from .stage import hardware_words
 
 if TYPE_CHECKING:
@@ -94,8 +95,8 @@ def _shares(axes: Axes, outcome: Outcome, times: list[float]) -> None:
 def _ratios(axes: Axes, outcome: Outcome, times: list[float]) -> None:
     _title_of(axes, "Flow ratio of each node", "planned share / share by hashing; above 1 accepts, below 1 refuses")
     for node, colour in zip(outcome.nodes, _COLOURS, strict=False):
-        ratios = [max(second.balancer[node.name]["flow_ratio"], 0.01) for second in outcome.series]
-        axes.plot(times, ratios, color=colour, linewidth=1.7)
+        ratios = [_thought(second, node.name, "flow_ratio") for second in outcome.series]
+        axes.plot(times, [max(ratio, 0.01) for ratio in ratios], color=colour, linewidth=1.7)
     axes.axhline(1.0, color="#999999", linewidth=0.8, linestyle=":")
     axes.set_yscale("log", base=2)
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
@@ -104,10 +105,16 @@ def _ratios(axes: Axes, outcome: Outcome, times: list[float]) -> None:
 def _availability(axes: Axes, outcome: Outcome, times: list[float]) -> None:
     _title_of(axes, "Availability of each node", "as the balancer sees it: ok / (ok + failed), last 10 s")
     for node, colour in zip(outcome.nodes, _COLOURS, strict=False):
-        seen = [second.balancer[node.name]["availability"] for second in outcome.series]
-        axes.plot(times, [float("nan") if one is None else one for one in seen], color=colour, linewidth=1.7)
+        seen = [_thought(second, node.name, "availability") for second in outcome.series]
+        axes.plot(times, seen, color=colour, linewidth=1.7)
     axes.set_ylim(0.38, 1.03)
     _percent(axes)
+
+
+def _thought(second: Second, node: str, what: str) -> float:
+    """A gap in the line where the balancer knew nothing of the node."""
+    value = second.balancer.get(node, {}).get(what)
+    return math.nan if value is None else float(value)
 
 
 def _spread(axes: Axes, outcome: Outcome, times: list[float]) -> None:

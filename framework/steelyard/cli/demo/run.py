@@ -14,13 +14,13 @@ from typing import Any, Protocol
 
 import msgspec
 
-from steelyard.balance import make_policy
+from steelyard.balance import NodeStatistics, make_policy
 from steelyard.cluster import open_at
 from steelyard.errors import ConfigError, SteelyardError
 
 from . import picture
-from .fleet import Fleet
-from .measure import consumer_window, load_spread, node_windows
+from .fleet import Fleet, NodeProcess
+from .measure import NodeWindow, consumer_window, load_spread, node_windows
 from .model import Trained, copies_for, train
 from .outcome import NodeResult, Outcome, Second, expectations, machine, versions
 from .plan import FLEET, MODEL_COST_S, RATE_PER_S, SICK_NODE, SICK_SHARE_OF_FAILURES, TWIN, USERS, DemoOptions, Schedule
@@ -165,18 +165,7 @@ def measured(stage: Stage, trained: Trained, copies: int, registry: str) -> Outc
         p50_ms=run.p50_ms,
         p99_ms=run.p99_ms,
         accuracy=run.accuracy,
-        nodes=[
-            NodeResult(
-                name=node.plan.name,
-                hardware=node.hardware,
-                share=after[node.plan.name].share,
-                availability=last[node.plan.name].availability,
-                load=after[node.plan.name].load,
-                flow_ratio=last[node.plan.name].flow_ratio,
-                list=last[node.plan.name].list.value,
-            )
-            for node in stage.fleet.nodes
-        ],
+        nodes=[_node_result(node, after[node.plan.name], last.get(node.plan.name)) for node in stage.fleet.nodes],
         load_std_before=load_std[0],
         load_std_after=load_std[1],
         sick_node=SICK_NODE if schedule.has_fault else None,
@@ -210,6 +199,19 @@ def measured(stage: Stage, trained: Trained, copies: int, registry: str) -> Outc
         errors=dict(stage.traffic.errors.most_common(10)),
         phases=[msgspec.to_builtins(phase) for phase in schedule.phases],
         series=_series(stage),
+    )
+
+
+def _node_result(node: NodeProcess, window: NodeWindow, view: NodeStatistics | None) -> NodeResult:
+    """``list`` is "absent" for a node that the consumer does not know at the end."""
+    return NodeResult(
+        name=node.plan.name,
+        hardware=node.hardware,
+        share=window.share,
+        availability=None if view is None else view.availability,
+        load=window.load,
+        flow_ratio=0.0 if view is None else view.flow_ratio,
+        list="absent" if view is None else view.list.value,
     )
 
 

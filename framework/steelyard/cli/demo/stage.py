@@ -160,6 +160,6 @@ class Stage:
 def hardware_words(hardware: Mapping[str, Any]) -> str:
     """A node's hardware as it registered it, in a few words."""
     if hardware.get("kind") == "gpu":
-        return f"GPU ({', '.join(hardware.get('accelerators', ()))})"
+        return f"GPU, {', '.join(hardware.get('accelerators', ()))}"
     quota = hardware.get("quota")
     return f"{quota:.0%} of a core" if quota else f"{hardware.get('cores')} cores"
