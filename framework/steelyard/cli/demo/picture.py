@@ -71,8 +71,9 @@ def _figure(outcome: Outcome) -> Figure:
 
 
 def _title(outcome: Outcome) -> str:
-    fault = f", one of them ({outcome.sick_node}) sick for a while" if outcome.sick_node else ""
-    return f"Steelyard: {len(outcome.nodes)} unequal nodes{fault}; {outcome.calls} calls, {outcome.failed_calls} failed"
+    fault = f", {outcome.sick_node} sick for a while" if outcome.sick_node else ""
+    calls = f"{outcome.calls:,} calls, {outcome.failed_calls} failed"
+    return f"Steelyard, policy {outcome.settings['policy']}: {len(outcome.nodes)} unequal nodes{fault}; {calls}"
 
 
 def _loads(axes: Axes, outcome: Outcome, times: list[float]) -> None:
@@ -99,6 +100,7 @@ def _ratios(axes: Axes, outcome: Outcome, times: list[float]) -> None:
         axes.plot(times, [max(ratio, 0.01) for ratio in ratios], color=colour, linewidth=1.7)
     axes.axhline(1.0, color="#999999", linewidth=0.8, linestyle=":")
     axes.set_yscale("log", base=2)
+    axes.set_ylim(top=axes.get_ylim()[1] * 1.5)  # room for the names of the phases
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
 
 
