@@ -9,13 +9,16 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-from collections.abc import AsyncIterator, Callable, Iterator
+import logging
+from collections.abc import AsyncIterator, Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
-from steelyard.errors import ConfigError, DeadlineExceeded, Overloaded
+from steelyard.errors import ConfigError, DeadlineExceeded, Overloaded, RpcError
 
-_END = object()
+from .items import PooledItems
+
+log = logging.getLogger(__name__)
 
 
 class HandlerPool:
@@ -42,17 +45,54 @@ class HandlerPool:
         """Calls that run or wait."""
         return self._taken
 
-    async def run(self, function: Callable[..., Any], args: tuple[Any, ...], deadline_at: float) -> Any:
-        """The function's result. Raises Overloaded when the queue is full."""
+    async def run(
+        self,
+        function: Callable[..., Any],
+        args: tuple[Any, ...],
+        deadline_at: float,
+        context: contextvars.Context | None = None,
+    ) -> Any:
+        """The function's result; it runs in *context*, by default in a copy of the caller's. Raises Overloaded when the
+        queue is full, and DeadlineExceeded when no thread was free in time: then it has not run."""
         if self._taken >= self._threads + self._queue:
             raise Overloaded(f"{self._threads} handler threads are busy and {self._queue} calls wait already")
-        context = contextvars.copy_context()
+        inside = contextvars.copy_context() if context is None else context
 
         def work() -> Any:
             if self._clock() >= deadline_at:
                 raise DeadlineExceeded("the deadline was over before a handler thread was free", may_have_run=False)
-            return context.run(function, *args)
+            try:
+                return inside.run(function, *args)
+            except RpcError as error:
+                # It speaks of a call that the handler has made; this one has begun.
+                error.may_have_run = True
+                raise
+            except StopIteration as error:
+                # A future cannot carry it (the caller would wait for ever); a coroutine may not raise it either.
+                raise RuntimeError("the handler raised StopIteration") from error
 
+        return await asyncio.wrap_future(self._start(work))
+
+    def iterate(self, function: Callable[..., Any], args: tuple[Any, ...]) -> AsyncIterator[Any]:
+        """The items of a blocking iterator, each fetched in the pool."""
+        return PooledItems(self, function, args)
+
+    async def clean_up(self, function: Callable[[], None], context: contextvars.Context) -> None:
+        """Runs what must not be refused. An error is logged: the one who would have to hear of it has left."""
+
+        def work() -> None:
+            try:
+                context.run(function)
+            except Exception:
+                log.exception("a handler's clean-up raised")
+
+        try:
+            future = self._start(work)
+        except RuntimeError:  # the pool has closed: the garbage collector closes what is left
+            return
+        await asyncio.wrap_future(future)
+
+    def _start(self, work: Callable[[], Any]) -> Future[Any]:
         self._taken += 1
         try:
             future = self._executor.submit(work)
@@ -63,20 +103,7 @@ class HandlerPool:
         # The slot is the thread's, not the caller's: a caller who leaves does not stop the thread, so the slot
         # comes back only when the thread is done.
         future.add_done_callback(lambda done: self._give_back(loop, done))
-        return await asyncio.wrap_future(future)
-
-    def iterate(self, function: Callable[..., Any], args: tuple[Any, ...]) -> AsyncIterator[Any]:
-        """The items of a blocking generator, each fetched in the pool."""
-
-        async def items() -> AsyncIterator[Any]:
-            iterator: Iterator[Any] = iter(await self.run(function, args, float("inf")))
-            while True:
-                item = await self.run(next, (iterator, _END), float("inf"))
-                if item is _END:
-                    return
-                yield item
-
-        return items()
+        return future
 
     def close(self) -> None:
         """Ends the threads when they are done; waiting calls are cancelled."""

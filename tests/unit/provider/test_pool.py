@@ -1,12 +1,14 @@
 """The handler pool: bounded, counted, and its slots always come back."""
 
 import asyncio
+import contextvars
+import logging
 import threading
 import time
 
 import pytest
 
-from steelyard.errors import ConfigError, DeadlineExceeded, Overloaded
+from steelyard.errors import ConfigError, DeadlineExceeded, Overloaded, Unavailable
 from steelyard.provider.pool import HandlerPool
 
 FOREVER = float("inf")
@@ -101,6 +103,135 @@ async def test_a_generator_may_yield_none_and_may_raise() -> None:
         await anext(items)
     await settled(pool)
     pool.close()
+
+
+async def test_a_handler_that_runs_out_of_items_fails_and_does_not_hang() -> None:
+    pool = HandlerPool(1, 1, time.monotonic)
+    async with asyncio.timeout(5):
+        with pytest.raises(RuntimeError, match="the handler raised StopIteration"):
+            await pool.run(lambda: next(iter(())), (), FOREVER)
+    await settled(pool)
+    pool.close()
+
+
+async def test_what_a_handler_raises_has_run_and_what_the_pool_raises_has_not() -> None:
+    pool = HandlerPool(1, 0, time.monotonic)
+
+    def relays() -> None:
+        raise Unavailable("of another call", may_have_run=False)
+
+    with pytest.raises(Unavailable) as caught:
+        await pool.run(relays, (), FOREVER)
+    assert caught.value.may_have_run
+    await settled(pool)
+    gate = threading.Event()
+    running = asyncio.ensure_future(pool.run(gate.wait, (5,), FOREVER))
+    await asyncio.sleep(0)
+    with pytest.raises(Overloaded) as refused:
+        await pool.run(gate.wait, (5,), FOREVER)
+    assert not refused.value.may_have_run
+    gate.set()
+    assert await running
+    await settled(pool)
+    pool.close()
+
+
+VARIABLE: contextvars.ContextVar[str] = contextvars.ContextVar("test_pool_variable", default="unset")
+
+
+async def test_the_steps_of_a_generator_share_one_context() -> None:
+    pool = HandlerPool(2, 2, time.monotonic)
+
+    def generator():
+        yield VARIABLE.get()
+        VARIABLE.set("by the generator")
+        yield "next"
+        yield VARIABLE.get()
+
+    VARIABLE.set("by the caller")
+    assert [item async for item in pool.iterate(generator, ())] == ["by the caller", "next", "by the generator"]
+    assert VARIABLE.get() == "by the caller"
+    await settled(pool)
+    pool.close()
+
+
+async def test_a_generator_that_is_left_between_two_items_is_closed_in_the_pool() -> None:
+    pool = HandlerPool(1, 0, time.monotonic)
+    closed_in: list[str] = []
+
+    def generator():
+        try:
+            yield from range(10)
+        finally:
+            closed_in.append(threading.current_thread().name)
+
+    items = pool.iterate(generator, ())
+    assert await anext(items) == 0
+    kept = items._iterator  # so that it is not the garbage collector that closes it
+    await items.aclose()
+    await items.aclose()
+    assert kept is not None
+    assert len(closed_in) == 1
+    assert closed_in[0].startswith("steelyard-handler")
+    with pytest.raises(StopAsyncIteration):
+        await anext(items)
+    await settled(pool)
+    pool.close()
+
+
+async def test_a_generator_that_is_left_within_a_step_is_closed_when_the_step_ends() -> None:
+    pool = HandlerPool(1, 0, time.monotonic)
+    is_inside, gate, is_closed = threading.Event(), threading.Event(), threading.Event()
+
+    def generator():
+        try:
+            is_inside.set()
+            yield gate.wait(5)
+        finally:
+            is_closed.set()
+
+    items = pool.iterate(generator, ())
+    reader = asyncio.ensure_future(anext(items))
+    assert await asyncio.to_thread(is_inside.wait, 5)
+    reader.cancel()
+    await asyncio.gather(reader, return_exceptions=True)
+    kept = items._iterator
+    await items.aclose()
+    assert not is_closed.is_set()
+    gate.set()
+    assert await asyncio.to_thread(is_closed.wait, 5)
+    assert kept is not None
+    await settled(pool)
+    pool.close()
+
+
+async def test_a_clean_up_is_not_refused_by_a_full_pool_and_its_error_is_logged(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    pool = HandlerPool(1, 0, time.monotonic)
+
+    def generator():
+        try:
+            yield 1
+        finally:
+            raise ValueError("while cleaning up")
+
+    items = pool.iterate(generator, ())
+    assert await anext(items) == 1
+    await settled(pool)
+    gate = threading.Event()
+    running = asyncio.ensure_future(pool.run(gate.wait, (5,), FOREVER))
+    await asyncio.sleep(0)
+    closing = asyncio.ensure_future(items.aclose())
+    await asyncio.sleep(0)
+    gate.set()
+    with caplog.at_level(logging.ERROR):
+        await closing
+    assert "a handler's clean-up raised" in caplog.text
+    assert await running
+    await settled(pool)
+    pool.close()
+    await pool.clean_up(lambda: None, contextvars.copy_context())  # closed: nothing to do, and no error
 
 
 @pytest.mark.parametrize(
