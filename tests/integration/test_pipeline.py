@@ -77,6 +77,21 @@ async def test_a_blocking_method_runs_beside_the_loop(cluster: LocalCluster) -> 
     assert loop.time() - started < 0.7  # four in a row would take 0.8 s
 
 
+async def test_a_full_handler_pool_sends_the_call_elsewhere_and_not_back() -> None:
+    """It has not run there, so any method may be repeated: this one is not idempotent."""
+    async with LocalCluster() as cluster:
+        full, free = [await cluster.provide(ShopModel(name), threads=1, queue=0, tags={"name": name}) for name in "ab"]
+        shop = cluster.consumer.refer(Shop)
+        at_full = cluster.consumer.refer(Shop, where="tag.name == 'a'")
+        await cluster.consumer.ready(shop, nodes=2)
+        await cluster.consumer.ready(at_full)
+        held = asyncio.ensure_future(at_full.blocking(1.0))
+        await until(lambda: full.in_flight == 1)
+        assert [await shop.blocking(0.0) for _ in range(12)] == ["b"] * 12
+        assert free.in_flight == 0
+        assert await held == "a"
+
+
 async def test_streams(cluster: LocalCluster) -> None:
     shop, model = await shop_of(cluster)
     assert [number async for number in shop.count(5)] == [0, 1, 2, 3, 4]

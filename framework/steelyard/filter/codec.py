@@ -52,11 +52,11 @@ def server_codec(codecs: Codecs) -> Filter:
         try:
             reply = await following(received)
             if reply.stream is not None:
-                stream = MappedStream(
-                    reply.stream, _encoder(method), lambda error: _travelling(method, error, invocation)
-                )
+                stream = MappedStream(reply.stream, _encoder(method), lambda error: _broken(method, error, invocation))
                 return Reply(stream=stream, attachments=reply.attachments)
             return Reply(body=_encoder(method)(reply.value), attachments=reply.attachments)
+        except RpcError:
+            raise  # a refusal on the way, or the handler's own choice of a status
         except Exception as error:
             raise _travelling(method, error, invocation) from error
 
@@ -142,11 +142,16 @@ def _encoder(method: MethodCodec) -> Callable[[Any], bytes]:
 
 
 def _travelling(method: MethodCodec, error: Exception, invocation: Invocation) -> RpcError:
-    """What a handler raised, as an RpcError. A handler may raise RpcErrors on purpose; they keep their status."""
-    if isinstance(error, RpcError):
-        error.may_have_run = True
-        return error
+    """What a handler raised, as an RpcError."""
     details = method.encode_exception(error)
     if details is None:
         log.error("%s.%s raised", invocation.service, invocation.method, exc_info=error)
     return RemoteError(f"{type(error).__name__}: {error}", may_have_run=True, details=details)
+
+
+def _broken(method: MethodCodec, error: Exception, invocation: Invocation) -> RpcError:
+    """What ended a stream. Its call has been answered, so it has run, whatever the error says of another one."""
+    if not isinstance(error, RpcError):
+        return _travelling(method, error, invocation)
+    error.may_have_run = True
+    return error

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any
 
 from steelyard.codec import MethodCodec, codec_for
-from steelyard.errors import ConfigError, Unimplemented
+from steelyard.errors import ConfigError, RpcError, Unimplemented
 from steelyard.filter import server_codec, server_deadline, server_metrics, server_tracing
 from steelyard.invoke import Invoker, Position, Stack
 from steelyard.model import Invocation, Reply, ServiceSpec
@@ -89,15 +89,21 @@ class Dispatcher:
     async def _run(self, invocation: Invocation) -> Reply:
         method = self._methods[invocation.service, invocation.method]
         function, args = method.function, invocation.args
-        if method.is_stream:
-            if method.is_async:
+        if not method.is_async:
+            if method.is_stream:
+                return Reply(stream=self._pool.iterate(function, args))
+            value = await self._pool.run(function, args, invocation.deadline_at)
+            # A plain wrapper around a coroutine function does not look asynchronous until it has been called.
+            if not hasattr(value, "__await__"):
+                return Reply(value=value)
+        try:
+            if method.is_stream:
                 return Reply(stream=await _opened(function(*args)))
-            return Reply(stream=self._pool.iterate(function, args))
-        if method.is_async:
-            return Reply(value=await function(*args))
-        value = await self._pool.run(function, args, invocation.deadline_at)
-        # A plain wrapper around a coroutine function does not look asynchronous until it has been called.
-        return Reply(value=await value if hasattr(value, "__await__") else value)
+            return Reply(value=await (function(*args) if method.is_async else value))
+        except RpcError as error:
+            # It speaks of a call that the handler has made; this one has begun.
+            error.may_have_run = True
+            raise
 
 
 async def _opened(stream: Any) -> AsyncIterator[Any]:
