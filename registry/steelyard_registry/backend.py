@@ -6,11 +6,21 @@ Closing runs once, in a task of its own that no cancelled caller can tear in hal
 from __future__ import annotations
 
 import asyncio
+import logging
 from abc import abstractmethod
 
 from .base import Registration, Registry
-from .errors import RegistryClosed
-from .node import Node
+from .errors import RegistryClosed, RegistryUnreachable
+from .node import Node, NodeState
+from .url import provider_url
+
+log = logging.getLogger(__name__)
+
+CACHE_AFTER_S = 3.0
+"""A start that may use kept lists waits no longer for the registry: a server that is there answers in milliseconds."""
+UPDATES_AT_ONCE = 10
+UPDATES_PER_S = 1.0
+"""Every update is told to every consumer of the service; a node that flutters must not become everybody's load."""
 
 
 class Backend(Registry):
@@ -25,12 +35,21 @@ class Backend(Registry):
     def url(self) -> str:
         return self._url
 
-    async def open(self, wait_s: float | None = 10.0) -> None:
+    async def open(self, wait_s: float | None = 10.0, *, from_cache: bool = False) -> None:
         if self._is_closed():
             raise RegistryClosed(f"{self._url} is closed; open a new one")
         if self._is_open:
             return
-        await self._start(wait_s)
+        has_cache = from_cache and self._has_cache()
+        if has_cache:
+            wait_s = CACHE_AFTER_S if wait_s is None else min(wait_s, CACHE_AFTER_S)
+        try:
+            await self._start(wait_s)
+        except RegistryUnreachable as error:
+            if not has_cache:
+                raise
+            log.warning("%s; starting from the lists that were kept on disk, connecting on behind them", error)
+            await self._start_away()
         if self._is_closed():  # closed while it was opening
             await self._stop()
             raise RegistryClosed(f"{self._url} was closed while it was being opened")
@@ -51,6 +70,14 @@ class Backend(Registry):
         if not self._is_open:
             raise RegistryClosed(f"{self._url} is not open yet; call open() first")
 
+    def _has_cache(self) -> bool:
+        """Whether lists were kept that this registry could start from."""
+        return False
+
+    async def _start_away(self) -> None:
+        """Start without an answer. Only for backends that can have a cache."""
+        raise NotImplementedError
+
     @abstractmethod
     async def _start(self, wait_s: float | None) -> None: ...
 
@@ -63,30 +90,55 @@ class Backend(Registry):
 
 
 class Entry(Registration):
-    """A registration; subclasses implement ``_publish`` and ``_remove``."""
+    """A registration; subclasses implement ``_publish`` and ``_remove``.
+
+    Updates are published at a bounded rate. Of those that wait together the newest is published, and all of them return
+    then; a node that says that it drains does not wait."""
 
     def __init__(self, node: Node, owner: Backend) -> None:
         self._node = node
+        self._newest = node
         self._owner = owner
         self._is_withdrawn = False
+        self._turn = asyncio.Lock()
+        self._tokens = float(UPDATES_AT_ONCE)
+        self._tokens_at_s = asyncio.get_running_loop().time()
 
     @property
     def node(self) -> Node:
         return self._node
 
     async def update(self, node: Node) -> None:
-        if self._is_withdrawn:
-            raise RegistryClosed(f"{self._node.identity} is withdrawn")
-        self._owner.require_open()
+        self._refuse_if_over()
         if node.identity != self._node.identity:
             raise ValueError(f"an update keeps the identity: {self._node.identity} is registered, not {node.identity}")
-        await self._publish(node)
-        self._node = node
+        provider_url(node)  # what cannot be published is refused before it can take the place of what can
+        self._newest = node
+        async with self._turn:
+            if self._newest.state is not NodeState.DRAINING:
+                await asyncio.sleep(self._pause_s())
+            node = self._newest
+            if node is not self._node:
+                self._refuse_if_over()
+                await self._publish(node)
+                self._node = node
 
     async def withdraw(self) -> None:
         if not self._is_withdrawn:
             self._is_withdrawn = True
             await self._remove()
+
+    def _refuse_if_over(self) -> None:
+        if self._is_withdrawn:
+            raise RegistryClosed(f"{self._node.identity} is withdrawn")
+        self._owner.require_open()
+
+    def _pause_s(self) -> float:
+        """Takes a token; how long to wait until it is there."""
+        now_s = asyncio.get_running_loop().time()
+        self._tokens = min(UPDATES_AT_ONCE, self._tokens + (now_s - self._tokens_at_s) * UPDATES_PER_S) - 1.0
+        self._tokens_at_s = now_s
+        return max(0.0, -self._tokens / UPDATES_PER_S)
 
     @abstractmethod
     async def _publish(self, node: Node) -> None: ...

@@ -22,12 +22,17 @@ class Snapshot:
     ``version`` grows with every change. ``is_stale`` says that the registry cannot vouch for the list now (it is
     away, or it told us of an empty list, which keeps the last one). ``skipped`` counts entries that could not be
     read; one bad entry never costs the list.
+
+    ``lost`` are nodes whose entries vanished without a goodbye (they had not said that they drain), within a bounded
+    time: a session ended. That proves that they cannot reach the registry, not that they cannot be called. Only
+    registries whose entries end with a session have them; whoever holds connections may keep those that answer.
     """
 
     version: int = 0
     nodes: tuple[Node, ...] = ()
     is_stale: bool = False
     skipped: int = 0
+    lost: tuple[Node, ...] = ()
 
 
 class Registration(ABC):
@@ -40,7 +45,8 @@ class Registration(ABC):
     @abstractmethod
     async def update(self, node: Node) -> None:
         """Publish changed facts (state, weight, tags) of the same node. Raises ValueError for another identity,
-        RegistryClosed after ``withdraw``. For slow facts: what changes all the time (load) does not go through here."""
+        RegistryClosed after ``withdraw``. For slow facts, at a bounded rate (ten at once, then one a second; of those
+        that wait the newest is published): what changes all the time, load, does not go through here."""
 
     @abstractmethod
     async def withdraw(self) -> None:
@@ -69,7 +75,8 @@ class Registry(ABC):
     """Where providers say that they are there.
 
     ``async with registry:`` opens and closes it. ``open`` waits at most ``wait_s`` seconds for the first answer of
-    the registry and then raises RegistryUnreachable (None: waits for ever).
+    the registry and then raises RegistryUnreachable (None: waits for ever). With ``from_cache`` it does not raise when
+    lists were kept on disk by an earlier run: it opens with these, marked stale, and says so in the log.
     """
 
     @property
@@ -78,7 +85,7 @@ class Registry(ABC):
         """Where it is, without secrets."""
 
     @abstractmethod
-    async def open(self, wait_s: float | None = 10.0) -> None: ...
+    async def open(self, wait_s: float | None = 10.0, *, from_cache: bool = False) -> None: ...
 
     @abstractmethod
     async def register(self, node: Node) -> Registration:

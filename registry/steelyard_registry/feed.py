@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import replace
 
 from .base import Snapshot, Subscription
 from .errors import RegistryClosed
@@ -46,18 +47,22 @@ class Feed(Subscription):
         self._is_closed = True
         self._next_turn()
 
-    def publish(self, nodes: tuple[Node, ...], *, skipped: int = 0, is_stale: bool = False) -> bool:
+    def publish(
+        self, nodes: tuple[Node, ...], *, skipped: int = 0, is_stale: bool = False, lost: tuple[Node, ...] = ()
+    ) -> bool:
         """Swap the list in. True when it differs from the last one (or is the first), which then has a new version."""
         old = self._snapshot
-        if self._is_closed or (old.version and (old.nodes, old.skipped, old.is_stale) == (nodes, skipped, is_stale)):
+        new = Snapshot(version=old.version + 1, nodes=nodes, is_stale=is_stale, skipped=skipped, lost=lost)
+        if self._is_closed or (old.version and replace(new, version=old.version) == old):
             return False
-        self._snapshot = Snapshot(version=old.version + 1, nodes=nodes, is_stale=is_stale, skipped=skipped)
+        self._snapshot = new
         self._next_turn()
         return True
 
     def mark_stale(self) -> bool:
         """Keep the list, and say that nobody vouches for it at the moment."""
-        return self.publish(self._snapshot.nodes, skipped=self._snapshot.skipped, is_stale=True)
+        last = self._snapshot
+        return self.publish(last.nodes, skipped=last.skipped, is_stale=True, lost=last.lost)
 
     def _next_turn(self) -> None:
         turn, self._turn = self._turn, asyncio.Event()

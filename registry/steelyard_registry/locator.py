@@ -17,6 +17,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 from .errors import MalformedUrl
 
 MAX_LOCATOR_CHARACTERS = 64 * 1024
+_FLAGS = {"true": True, "1": True, "yes": True, "": True, "false": False, "0": False, "no": False}
 
 
 def redacted(url: str) -> str:
@@ -93,6 +94,15 @@ class Locator:
         if not low <= value <= high:
             raise MalformedUrl(f"{self.scheme}:// option {option}={text!r} is not a number in [{low:g}, {high:g}]")
         return value
+
+    def flag(self, option: str, default: bool = False) -> bool:
+        """A yes/no option; MalformedUrl names what it takes."""
+        text = self.options.get(option)
+        if text is None:
+            return default
+        if text.lower() not in _FLAGS:
+            raise MalformedUrl(f"{self.scheme}:// option {option}={text[:40]!r} is neither true nor false")
+        return _FLAGS[text.lower()]
 
     def reject_credentials(self) -> None:
         if self.username or self.password:

@@ -46,7 +46,7 @@ NODE = Node(interface="ads.Ctr", host="10.0.0.1", port=20880, started_at_ms=1700
 
 @pytest.fixture
 def url() -> Iterator[str]:
-    with zookeeper_root(session_timeout_s=SESSION_S, empty_grace_s=2) as url:
+    with zookeeper_root(session_timeout_s=SESSION_S, empty_grace_s=2, own_session=True) as url:
         yield url
 
 
@@ -105,7 +105,7 @@ def owners(operator: KazooClient, folder: str) -> dict[str, int]:
 
 
 def session_of(registry: Any) -> tuple[int, bytes]:
-    return tuple(registry._session._client.client_id)  # type: ignore[return-value]
+    return tuple(registry._lease.session._client.client_id)  # type: ignore[return-value]
 
 
 def expire(registry: Registry) -> None:
@@ -378,11 +378,11 @@ async def test_a_client_whose_thread_dies_is_replaced(
     entry = await registry.register(NODE)
     view = await consumer.subscribe(CTR)
     own_view = await registry.subscribe(CTR)
-    client = registry._session._client  # type: ignore[attr-defined]
+    client = registry._lease.session._client  # type: ignore[attr-defined]
     client._connection._connect_attempt = broken
     client._connection._socket.shutdown(2)
     async with asyncio.timeout(LIVENESS_S):
-        while registry._session._client is client:  # type: ignore[attr-defined]
+        while registry._lease.session._client is client:  # type: ignore[attr-defined]
             await asyncio.sleep(0.05)
     await entry.update(replace(NODE, weight=7))
     for seen in (view, own_view):

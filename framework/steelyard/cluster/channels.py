@@ -19,22 +19,28 @@ from steelyard.wire import Channel, ChannelState, WireLimits
 log = logging.getLogger(__name__)
 
 OnLoad = Callable[[str, LoadReport], None]
+OnState = Callable[[str, ChannelState], None]
 
+# A balancer has other nodes meanwhile, but wants this one back soon after a partition heals (the project's bar: 5 s): a
+# try that hangs is given up after 2 s, and the next one follows within 2.4 s.
+POOL_LIMITS = WireLimits(connect_timeout_s=2.0, backoff_max_s=2.0)
 # Background connects at once: enough to fill a fleet's worth of connections within a second, few enough that a thousand
 # new nodes do not open a thousand sockets in one loop turn.
-CONNECTING_AT_ONCE = 32
+CONNECTING_AT_ONCE = 128
 # How often a connection that nobody refers to any more is looked at, until its last call has ended.
 RETIRE_LOOK_EVERY_S = 0.05
+# A provider that has drained may still accept, only to say again that it drains: its address is not asked at once.
+DRAINED_PAUSE_S = 0.25
 
 
 class ChannelPool:
     """``acquire`` and ``release`` count users; the last release closes the connection."""
 
     def __init__(self, limits: WireLimits | None = None, identity: str = "") -> None:
-        self._limits = limits or WireLimits()
+        self._limits = limits or POOL_LIMITS
         self._identity = identity
         self._channels: dict[str, Channel] = {}
-        self._users: dict[str, int] = {}
+        self._users: dict[str, list[OnState | None]] = {}
         self._listeners: set[OnLoad] = set()
         self._connecting: set[asyncio.Task[None]] = set()
         self._closing: set[asyncio.Task[None]] = set()
@@ -46,8 +52,9 @@ class ChannelPool:
         self._listeners.add(on_load)
         return lambda: self._listeners.discard(on_load)
 
-    def acquire(self, address: str) -> Channel:
-        """The channel to *address*, made (and connected in the background) if it is the first user."""
+    def acquire(self, address: str, on_state: OnState | None = None) -> Channel:
+        """The channel to *address*, made (and connected in the background) if it is the first user. *on_state*
+        (address, state) hears of every change of its state until this use is released."""
         channel = self._channels.get(address)
         if channel is None:
             channel = Channel(
@@ -55,20 +62,28 @@ class ChannelPool:
                 limits=self._limits,
                 identity=self._identity,
                 on_load=lambda report: self._load(address, report),
+                on_state=lambda state: self._state(address, state),
             )
             self._channels[address] = channel
+            self._users[address] = []
             _own(self._connecting, self._connect(channel))
-        self._users[address] = self._users.get(address, 0) + 1
+        self._users[address].append(on_state)
         return channel
 
-    def release(self, address: str) -> None:
-        """Gives one use back. The last one closes the channel when its calls have ended."""
-        left = self._users[address] - 1
-        if left:
-            self._users[address] = left
+    def release(self, address: str, on_state: OnState | None = None) -> None:
+        """Gives one use back (the one with this *on_state*). The last one closes the channel when its calls have
+        ended."""
+        self._users[address].remove(on_state)
+        if self._users[address]:
             return
         del self._users[address]
         _own(self._closing, self._retire(self._channels.pop(address)))
+
+    def hurry(self, address: str) -> None:
+        """Somebody has news of *address* (the registry says that its node was restarted): try to connect now."""
+        channel = self._channels.get(address)
+        if channel is not None and channel.state is not ChannelState.READY:
+            _own(self._connecting, self._connect(channel))
 
     def states(self) -> dict[str, ChannelState]:
         """The state of every connection by address."""
@@ -97,6 +112,20 @@ class ChannelPool:
     def _load(self, address: str, report: LoadReport) -> None:
         for listener in tuple(self._listeners):
             listener(address, report)
+
+    def _state(self, address: str, state: ChannelState) -> None:
+        for on_state in tuple(self._users.get(address, ())):
+            if on_state is not None:
+                on_state(address, state)
+        if state is ChannelState.IDLE and address in self._users:
+            # Drained, and still in somebody's list: nobody may be waiting to call it, so the pool asks for its return.
+            _own(self._connecting, self._return(address))
+
+    async def _return(self, address: str) -> None:
+        await asyncio.sleep(DRAINED_PAUSE_S)
+        channel = self._channels.get(address)
+        if channel is not None:
+            await self._connect(channel)
 
     async def _connect(self, channel: Channel) -> None:
         async with self._turn:

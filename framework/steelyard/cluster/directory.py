@@ -3,25 +3,33 @@
 It follows one subscription, keeps what passes the reference's ``where``, holds a channel for each address, and
 hands the node set to the balancing policy in one call. It never stops on an error: a directory that dies silently
 leaves a consumer with yesterday's cluster.
+
+The registry and the connections are two witnesses, and neither is believed alone. A node whose connection is down is
+out of picks at once, though the registry still lists it (``reach``). A node that the registry has lost without a
+goodbye (``Snapshot.lost``: its session ended) is kept while its connection stands, because being cut off from the
+registry is not being dead; the moment the connection goes too, it is forgotten.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from steelyard.errors import NoProvider
-from steelyard.wire import Channel
+from steelyard.wire import Channel, ChannelState
 from steelyard_registry import Node, Registry, RegistryClosed, RegistryError, ServiceKey, Snapshot, Subscription
 
 from .channels import ChannelPool
+from .reach import Reach
 from .where import Predicate
 
 log = logging.getLogger(__name__)
 
 # After an unexpected error: long enough not to spin, short enough that nobody waits for it.
 RETRY_AFTER_S = 1.0
+# A connection that ends is out of picks at once; forgetting its node may wait for others that end in the same moment.
+FORGET_AFTER_S = 0.1
 
 
 class Directory:
@@ -45,6 +53,11 @@ class Directory:
         self._channels: dict[str, Channel] = {}
         self._nodes: tuple[Node, ...] = ()
         self._known = 0
+        self._reach = Reach()
+        self._started_at_ms: dict[str, int] = {}
+        self._lost: set[str] = set()
+        self._forgetting: asyncio.TimerHandle | None = None
+        self._struck: set[str] = set()  # lost by the registry, and their connections have ended too
         self._first = asyncio.Event()
         self.snapshot = Snapshot()
 
@@ -56,6 +69,15 @@ class Directory:
     def channel(self, address: str) -> Channel | None:
         """The channel to a node's address; None when the node has gone in the meantime."""
         return self._channels.get(address)
+
+    def takes_calls(self, address: str) -> bool:
+        """Whether a call may be sent to *address* now: see ``reach``."""
+        return self._reach.takes_calls(address)
+
+    @property
+    def out(self) -> Collection[str]:
+        """Identities that must not be picked now. For use at once, not to keep."""
+        return self._reach.out
 
     @property
     def is_ready(self) -> bool:
@@ -112,15 +134,49 @@ class Directory:
             await asyncio.shield(subscription.close())
 
     def _take(self, snapshot: Snapshot) -> None:
-        nodes = tuple(node for node in snapshot.nodes if self._predicate is None or self._predicate(node))
+        listed = {node.address for node in snapshot.nodes}
+        if self._forgetting is not None:
+            self._forgetting.cancel()
+            self._forgetting = None
+        self._lost = {node.address for node in snapshot.lost} - listed
+        self._struck &= self._lost
+        kept = [node for node in snapshot.lost if self._is_kept(node.address, listed)]
+        nodes = tuple(node for node in (*snapshot.nodes, *kept) if self._predicate is None or self._predicate(node))
+        self._hurry(nodes)
         wanted = {node.address for node in nodes}
         for address in wanted - self._channels.keys():
-            self._channels[address] = self._pool.acquire(address)
+            self._channels[address] = self._pool.acquire(address, self._state)
         gone = self._channels.keys() - wanted
+        self._reach.set_nodes(nodes, {address: self._channels[address].state for address in wanted})
         self.snapshot = snapshot
         self._known = len(snapshot.nodes)
         self._nodes = nodes
         self._on_nodes(nodes)
         for address in gone:
             del self._channels[address]
-            self._pool.release(address)
+            self._pool.release(address, self._state)
+
+    def _is_kept(self, address: str, listed: Collection[str]) -> bool:
+        """Whether a node that the registry has lost is still believed to be there."""
+        channel = self._channels.get(address)
+        if address in listed or address in self._struck or channel is None:
+            return False
+        if channel.state is not ChannelState.READY:
+            self._struck.add(address)
+            return False
+        return True
+
+    def _hurry(self, nodes: Sequence[Node]) -> None:
+        """A node that started anew is worth a try now, however often its address has refused."""
+        for node in nodes:
+            if node.address in self._channels and not self._reach.takes_calls(node.address):
+                before = self._started_at_ms.get(node.identity)
+                if before is not None and before != node.started_at_ms:
+                    self._pool.hurry(node.address)
+        self._started_at_ms = {node.identity: node.started_at_ms for node in nodes}
+
+    def _state(self, address: str, state: ChannelState) -> None:
+        self._reach.set_state(address, state)
+        if state is not ChannelState.READY and address in self._lost and self._forgetting is None:
+            loop = asyncio.get_running_loop()
+            self._forgetting = loop.call_later(FORGET_AFTER_S, lambda: self._take(self.snapshot))

@@ -81,16 +81,24 @@ class ClusterInvoker:
                 failure = error
 
     def _pick(self, invocation: Invocation, tried: list[str]) -> Candidate | None:
-        """A node that is connected or can be; one that drains or has just gone is passed over without being blamed."""
-        excluded = tried
-        while True:
-            candidate = self._policy.pick(self._clock(), self._dice, invocation.key, excluded)
-            if candidate is None:
-                return None
-            channel = self._directory.channel(candidate.node.address)
-            if channel is not None and channel.state is not ChannelState.DRAINING:
-                return candidate
-            excluded = [*excluded, candidate.node.identity]
+        """A node that takes calls now. Those whose connection is down or draining are passed over without being blamed;
+        the policy is asked without regard to them first, because exclusions cost it more than a second question."""
+        now_s, pick, directory = self._clock(), self._policy.pick, self._directory
+        candidate = pick(now_s, self._dice, invocation.key, tried)
+        if candidate is None or directory.takes_calls(candidate.node.address):
+            return candidate
+        out = directory.out
+        return pick(now_s, self._dice, invocation.key, {*tried, *out} if tried else out) or self._last_resort(
+            candidate, tried
+        )
+
+    def _last_resort(self, candidate: Candidate, tried: list[str]) -> Candidate | None:
+        """Nothing that takes calls is left. A retry ends here with its first failure; a first attempt goes to a node
+        all the same, whose error says what is wrong, unless that one drains and has told so."""
+        channel = self._directory.channel(candidate.node.address)
+        if tried or channel is None or channel.state is ChannelState.DRAINING:
+            return None
+        return candidate
 
     async def _first_candidate(self, invocation: Invocation) -> Candidate:
         """Waits, within the deadline, for a registry that has not answered yet; an answered one is believed at once."""

@@ -70,7 +70,7 @@ class Consumer:
     async def open(self) -> None:
         """Opens the registry. Raises RegistryUnavailable after ``registry_wait_s``, ConfigError for a bad URL."""
         if self._registry is None:
-            self._registry = await open_at(self._registry_at, self._registry_wait_s)
+            self._registry = await open_at(self._registry_at, self._registry_wait_s, from_cache=True)
             self._channels = ChannelPool(self._limits, self._application)
 
     def refer(

@@ -19,6 +19,7 @@ import logging
 
 from kazoo.exceptions import NodeExistsError, NoNodeError
 
+from .place import Place
 from .reconciler import Reconciler
 from .session import Session
 
@@ -33,9 +34,9 @@ class Placement(Reconciler):
 
     deleted_delay_s = 1.0
 
-    def __init__(self, session: Session, folder: str, name: str, label: str) -> None:
-        super().__init__(session, folder)
-        self._label = f"{session.place.url}: {label}"
+    def __init__(self, session: Session, place: Place, folder: str, name: str, label: str) -> None:
+        super().__init__(session, place, folder)
+        self._label = f"{place.url}: {label}"
         self._wanted: str | None = f"{folder}/{name}"
         self._placed: set[str] = set()
         self._claimed_in: int | None = None
@@ -83,7 +84,8 @@ class Placement(Reconciler):
         return None if self._wanted is None and not self._placed else AUDIT_S
 
     async def _ensure(self, path: str) -> None:
-        found = await self._session.call("exists", path, watch=self._on_event)
+        self._follow(path)
+        found = await self._session.call("exists", path, watch=self._session.watcher)
         session_id = self._session.session_id
         if found is not None and found.ephemeralOwner != session_id and self._claimed_in == session_id:
             log.debug("%s: also claimed by session 0x%x, left to it", self._label, found.ephemeralOwner)

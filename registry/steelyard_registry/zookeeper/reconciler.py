@@ -12,12 +12,12 @@ import asyncio
 import logging
 import random
 from abc import ABC, abstractmethod
-from typing import Any
 
 from kazoo.exceptions import KazooException
 from kazoo.protocol.states import EventType
 
 from ..errors import RegistryClosed, RegistryError
+from .place import Place
 from .session import AWAY, Session
 
 log = logging.getLogger(__name__)
@@ -31,8 +31,10 @@ class Reconciler(ABC):
 
     deleted_delay_s = 0.0
 
-    def __init__(self, session: Session, path: str) -> None:
+    def __init__(self, session: Session, place: Place, path: str) -> None:
         self._session = session
+        self._place = place
+        self._followed: str | None = None
         self.path = path
         self._wake = asyncio.Event()
         self._loop = asyncio.get_running_loop()
@@ -54,11 +56,11 @@ class Reconciler(ABC):
 
     async def cancel(self) -> None:
         """Idempotent. The task has ended when this returns."""
-        self._session.observers.discard(self._session_changed)
+        self._leave()
         if self._timer is not None:
             self._timer.cancel()
         if not self._first.done():
-            self._first.set_exception(RegistryClosed(f"{self._session.place.url} is closed"))
+            self._first.set_exception(RegistryClosed(f"{self._place.url} is closed"))
             self._first.exception()
         if self._task is not None:
             self._task.cancel()
@@ -75,13 +77,21 @@ class Reconciler(ABC):
     def _went_away(self) -> None:
         """The connection is lost."""
 
-    def _on_event(self, event: Any) -> None:
-        """The watch callback: on kazoo's thread, so enqueue and nothing else. It is handed over as the bound method:
-        these compare equal, so that kazoo, which keeps watchers in sets, holds one however often it is set."""
-        try:
-            self._loop.call_soon_threadsafe(self._arrived, event.type)
-        except RuntimeError:  # the loop has ended
-            pass
+    def _follow(self, path: str) -> None:
+        """Hear of the watch on *path*, and no more of the one before."""
+        if path != self._followed:
+            self._unfollow()
+            self._followed = path
+            self._session.follow(path, self._arrived)
+
+    def _unfollow(self) -> None:
+        if self._followed is not None:
+            self._session.unfollow(self._followed, self._arrived)
+            self._followed = None
+
+    def _leave(self) -> None:
+        self._session.observers.discard(self._session_changed)
+        self._unfollow()
 
     def _arrived(self, kind: str) -> None:
         if kind == EventType.DELETED and self.deleted_delay_s:
@@ -109,12 +119,12 @@ class Reconciler(ABC):
                 self._refused(error)
                 pause_s = _REFUSED_S
             except Exception:
-                log.exception("%s: unexpected error at %s", self._session.place.url, self.path)
+                log.exception("%s: unexpected error at %s", self._place.url, self.path)
                 pause_s = _REFUSED_S
             else:
                 self._succeeded()
             if pause_s is None:
-                self._session.observers.discard(self._session_changed)
+                self._leave()
                 return
             try:
                 async with asyncio.timeout(pause_s * random.uniform(0.8, 1.2)):
@@ -126,12 +136,12 @@ class Reconciler(ABC):
         if not self._first.done():
             self._first.set_result(None)
         if self._complaint:
-            log.warning("%s: accepted again at %s", self._session.place.url, self.path)
+            log.warning("%s: accepted again at %s", self._place.url, self.path)
             self._complaint = ""
 
     def _refused(self, error: KazooException) -> None:
         """The server answered no (access denied, ...): told once, and tried on."""
-        complaint = f"{self._session.place.url}: refused at {self.path[:200]}: {type(error).__name__}"
+        complaint = f"{self._place.url}: refused at {self.path[:200]}: {type(error).__name__}"
         if complaint != self._complaint:
             self._complaint = complaint
             log.warning("%s; check user, password and the access lists there. Tried again from time to time", complaint)

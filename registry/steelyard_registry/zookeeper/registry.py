@@ -13,14 +13,17 @@ from kazoo.exceptions import KazooException, NoNodeError
 
 from ..backend import Backend, Entry
 from ..base import Registration, Subscription
-from ..errors import RegistryError, RegistryUnreachable
+from ..cache import Cache
+from ..errors import RegistryClosed, RegistryError, RegistryUnreachable
 from ..feed import Feed
 from ..locator import Locator
 from ..node import Node, ServiceKey
 from ..url import consumer_url, encode, node_name
+from .keeper import Keeper
 from .place import Place
 from .placement import Placement
 from .session import AWAY, Session
+from .shared import Lease
 from .watch import ProviderWatch
 
 log = logging.getLogger(__name__)
@@ -33,42 +36,82 @@ _LEAVE_WAIT_S = 3.0
 class ZooKeeperRegistry(Backend):
     """``zookeeper://[user:password@]host:port[,host:port]/root?session_timeout_s=10&empty_grace_s=10&application=name``
 
-    (root: ``dubbo``). When the server goes away after ``open``, nothing raises: ``register`` and ``update`` return
-    after five seconds and are made true when it is back, ``subscribe`` gives an empty stale list that fills by itself.
-    What the server *refuses* (access lists) raises RegistryError.
+    (root: ``dubbo``; all options: ``Place.of``). When the server goes away after ``open``, nothing raises: ``register``
+    and ``update`` return after five seconds and are made true when it is back; ``subscribe`` gives the list that was
+    kept on disk, or an empty one, marked stale, and fills by itself. What the server *refuses* (access lists) raises
+    RegistryError.
     """
 
     def __init__(self, locator: Locator) -> None:
         self._place = Place.of(locator)
         super().__init__(self._place.url)
-        self._session: Session | None = None
+        self._lease: Lease | None = None
+        self._leaving: asyncio.Future[None] | None = None
         self._placements: set[Placement] = set()
-        self._watches: dict[Feed, tuple[ProviderWatch, Placement]] = {}
+        self._watches: dict[Feed, tuple[ProviderWatch, Placement | None]] = {}
+        self._keeper: Keeper | None = None
         self._own_host = "127.0.0.1"
 
+    def _has_cache(self) -> bool:
+        return not Cache(self._url, self._place.cache).is_empty
+
     async def _start(self, wait_s: float | None) -> None:
-        session = self._session = Session(self._place)
+        self._leaving = asyncio.get_running_loop().create_future()
+        lease = self._lease = Lease(self._place)
+        answered = asyncio.ensure_future(lease.session.answered(wait_s))
         try:
-            await session.start(wait_s)
+            await asyncio.wait((answered, self._leaving), return_when=asyncio.FIRST_COMPLETED)
+            if not answered.done():  # closed while it was opening; the session may go on for others
+                raise RegistryClosed(f"{self._url} was closed while it was being opened")
+            answered.result()
         except BaseException:
-            await asyncio.shield(asyncio.ensure_future(session.stop()))
+            answered.cancel()
+            await asyncio.gather(answered, return_exceptions=True)
+            await asyncio.shield(asyncio.ensure_future(lease.release()))
             raise
-        self._own_host = await asyncio.to_thread(_host_towards, self._place.hosts[0])
+        await self._begin()
+
+    async def _start_away(self) -> None:
+        self._lease = Lease(self._place)
+        await self._begin()
+
+    async def _begin(self) -> None:
+        self._keeper = Keeper(await asyncio.to_thread(Cache, self._url, self._place.cache))
+        self._own_host = await asyncio.to_thread(_host_towards, self._place.door.hosts[0])
 
     async def _stop(self) -> None:
+        if self._leaving is not None and not self._leaving.done():
+            self._leaving.set_result(None)
+        lease, keeper = self._lease, self._keeper
         for feed in self._watches:
             feed.end()
-        tasks = [*self._placements, *(task for pair in self._watches.values() for task in pair)]
+        watches = [watch for watch, _ in self._watches.values()]
+        own = [placement for _, placement in self._watches.values() if placement is not None]
+        placements = [*self._placements, *own]
         self._placements.clear()
         self._watches.clear()
-        await asyncio.gather(*(task.cancel() for task in tasks))
-        if self._session is not None:
-            await self._session.stop()
+        await asyncio.gather(*(watch.cancel() for watch in watches))
+        if lease is not None:
+            if not lease.is_last:  # the session lives on for others, so each entry has to be taken out
+                await asyncio.gather(*(self._take_out(lease.session, placement) for placement in placements))
+            else:
+                await asyncio.gather(*(placement.cancel() for placement in placements))
+            await lease.release()
+        if keeper is not None:
+            await keeper.flush()
+
+    async def _take_out(self, session: Session, placement: Placement) -> None:
+        if await placement.remove(_LEAVE_WAIT_S if session.is_connected else 0.0):
+            await placement.cancel()
+        else:
+            session.leave_to(placement)
 
     async def register(self, node: Node) -> Registration:
         session = self._require_session()
+        if self._place.door.is_read_only:
+            raise RegistryError(f"{self._url} was opened as a read-only observer; nothing can be registered through it")
         folder = self._place.folder(node.interface, "providers")
-        placement = Placement(session, folder, node_name(node), node.identity)
+        placement = Placement(session, self._place, folder, node_name(node), node.identity)
         self._placements.add(placement)
         placement.start()
         try:
@@ -81,8 +124,28 @@ class ZooKeeperRegistry(Backend):
 
     async def subscribe(self, service: ServiceKey) -> Subscription:
         session = self._require_session()
+        assert self._keeper is not None
         feed = Feed(service, on_close=self._drop)
-        watch = ProviderWatch(session, feed)
+        watch = ProviderWatch(session, self._place, feed, self._keeper.keep)
+        self._watches[feed] = (watch, self._announce(session, service))
+        try:
+            is_away = not session.is_connected
+            if is_away:
+                await self._show_kept(watch)
+            watch.start()
+            if not (is_away and feed.snapshot.nodes) and not await watch.first_pass(_ANSWER_WAIT_S):
+                if not is_away:
+                    await self._show_kept(watch)
+                feed.mark_stale()
+        except BaseException:
+            await asyncio.shield(asyncio.ensure_future(feed.close()))
+            raise
+        return feed
+
+    def _announce(self, session: Session, service: ServiceKey) -> Placement | None:
+        """The consumer's own entry. For operators only: neither waited for nor able to fail the subscription."""
+        if self._place.door.is_read_only:
+            return None
         own = consumer_url(
             service,
             host=self._own_host,
@@ -91,17 +154,20 @@ class ZooKeeperRegistry(Backend):
             application=self._place.application,
         )
         folder = self._place.folder(service.interface, "consumers")
-        placement = Placement(session, folder, encode(own), f"consumer of {service}")
-        self._watches[feed] = (watch, placement)
-        watch.start()
-        placement.start()  # for operators only: neither waited for nor able to fail the subscription
-        try:
-            if not await watch.first_pass(_ANSWER_WAIT_S):
-                feed.mark_stale()
-        except BaseException:
-            await asyncio.shield(asyncio.ensure_future(feed.close()))
-            raise
-        return feed
+        placement = Placement(session, self._place, folder, encode(own), f"consumer of {service}")
+        placement.start()
+        return placement
+
+    async def _show_kept(self, watch: ProviderWatch) -> None:
+        assert self._keeper is not None
+        service = watch.feed.service
+        kept = await self._keeper.load(service.interface)
+        if kept is not None:
+            await watch.show_kept(kept.entries)
+            count = len(watch.feed.snapshot.nodes)
+            log.warning(
+                "%s: away; %d nodes of %s from the list that was kept %.0f s ago", self._url, count, service, kept.age_s
+            )
 
     async def services(self) -> tuple[str, ...]:
         session = self._require_session()
@@ -124,7 +190,8 @@ class ZooKeeperRegistry(Backend):
         """Take an own entry out. When the server is away its task goes on trying, until the registry is closed."""
         if placement not in self._placements:
             return
-        if await placement.remove(_LEAVE_WAIT_S if self._session and self._session.is_connected else 0.0):
+        is_connected = self._lease is not None and self._lease.session.is_connected
+        if await placement.remove(_LEAVE_WAIT_S if is_connected else 0.0):
             self._placements.discard(placement)
             await placement.cancel()
         elif placement in self._placements:  # not closed meanwhile
@@ -134,14 +201,16 @@ class ZooKeeperRegistry(Backend):
         pair = self._watches.pop(feed, None)
         if pair is not None:
             watch, placement = pair
-            self._placements.add(placement)  # before any wait: close() must find it
+            if placement is not None:
+                self._placements.add(placement)  # before any wait: close() must find it
             await watch.cancel()
-            await self.remove(placement)
+            if placement is not None:
+                await self.remove(placement)
 
     def _require_session(self) -> Session:
         self.require_open()
-        assert self._session is not None
-        return self._session
+        assert self._lease is not None
+        return self._lease.session
 
 
 class _ZooKeeperEntry(Entry):

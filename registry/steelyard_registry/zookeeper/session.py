@@ -17,7 +17,7 @@ import asyncio
 import logging
 import threading
 from collections.abc import Callable, MutableMapping
-from typing import Any
+from typing import Any, Protocol
 
 from kazoo.client import KazooClient
 from kazoo.exceptions import (
@@ -36,7 +36,7 @@ from kazoo.retry import KazooRetry
 from kazoo.security import CREATOR_ALL_ACL, READ_ACL_UNSAFE
 
 from ..errors import RegistryClosed, RegistryUnreachable
-from .place import Place
+from .place import Door
 
 log = logging.getLogger(__name__)
 
@@ -81,11 +81,17 @@ class _Handler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo has n
         return self.socket_thread is not None and not self.socket_thread.is_alive()
 
 
-class Session:
-    """``observers`` are called on the loop after every change of ``is_connected`` or ``session_id``."""
+class Cancellable(Protocol):
+    async def cancel(self) -> None: ...
 
-    def __init__(self, place: Place) -> None:
-        self.place = place
+
+class Session:
+    """``observers`` are called on the loop after every change of ``is_connected`` or ``session_id``.
+
+    Watches go through ``follow``: kazoo then holds one watcher a path, however many subscriptions come and go."""
+
+    def __init__(self, door: Door) -> None:
+        self.door = door
         self.session_id: int | None = None
         self.observers: set[Callable[[], None]] = set()
         self._loop = asyncio.get_running_loop()
@@ -94,6 +100,8 @@ class Session:
         self._client: KazooClient | None = None
         self._supervisor: asyncio.Task[None] | None = None
         self._is_stopping = False
+        self._last_wishes: list[Cancellable] = []
+        self._followers: dict[str, set[Callable[[str], None]]] = {}
         self._down_since_s = self._loop.time()
 
     @property
@@ -104,24 +112,52 @@ class Session:
         """Returns when there is a connection."""
         await self._up.wait()
 
-    async def start(self, wait_s: float | None) -> None:
-        """Raises RegistryUnreachable after *wait_s* without an answer; the caller then stops the session."""
+    def start(self) -> None:
+        """Begin to connect. Once."""
         self._client = self._new_client()
         self._supervisor = self._loop.create_task(self._supervise())
+
+    async def answered(self, wait_s: float | None) -> None:
+        """Returns when there is a connection; raises RegistryUnreachable after *wait_s* seconds without one."""
         try:
             async with asyncio.timeout(wait_s):
                 await self._up.wait()
         except TimeoutError:
             raise RegistryUnreachable(
-                f"no ZooKeeper answered at {self.place.connect_string} within {wait_s:g} s; check that it runs and "
+                f"no ZooKeeper answered at {self.door.connect_string} within {wait_s:g} s; check that it runs and "
                 "that this machine reaches it, or open with wait_s=None to wait for it"
             ) from None
         if self._is_stopping:
-            raise RegistryClosed(f"{self.place.url} was closed while it was being opened")
+            raise RegistryClosed(f"{self.door.url} was closed while it was being opened")
+
+    def follow(self, path: str, on_event: Callable[[str], None]) -> None:
+        """From now on *on_event* (the event's type) is called on the loop for watches that were set on *path*."""
+        self._followers.setdefault(path, set()).add(on_event)
+
+    def unfollow(self, path: str, on_event: Callable[[str], None]) -> None:
+        followers = self._followers.get(path, set())
+        followers.discard(on_event)
+        if not followers:
+            self._followers.pop(path, None)
+
+    def watcher(self, event: Any) -> None:
+        """The watch callback, for ``call(.., watch=session.watcher)``: on kazoo's thread, so it only enqueues. Bound
+        methods of one object compare equal, so that kazoo, which keeps watchers in sets, holds one a path."""
+        if event.path is not None:
+            self._post(self._tell_followers, event.path, event.type)
+
+    def _tell_followers(self, path: str, kind: str) -> None:
+        for on_event in tuple(self._followers.get(path, ())):
+            on_event(kind)
+
+    def leave_to(self, last_wish: Cancellable) -> None:
+        """A registry that closed while the server was away leaves the task that takes its entry out to the session."""
+        self._last_wishes.append(last_wish)
 
     async def stop(self) -> None:
         """End the session: ZooKeeper then drops its ephemeral nodes at once. Waits a bounded time."""
         self._is_stopping = True
+        await asyncio.gather(*(last_wish.cancel() for last_wish in self._last_wishes))
         self._up.set()  # whoever waits for a connection is to wake up and see
         if self._supervisor is not None:
             self._supervisor.cancel()
@@ -158,22 +194,28 @@ class Session:
                 raise ConnectionLoss
             future: asyncio.Future[Any] = self._loop.create_future()
             request(client).rawlink(lambda answer: self._post(_deliver, future, answer))
-            async with asyncio.timeout(max(2.0, self.place.session_timeout_s)):
+            async with asyncio.timeout(max(2.0, self.door.session_timeout_s)):
                 return await future
 
     def _new_client(self) -> KazooClient:
-        place = self.place
+        door = self.door
         retry = {"max_tries": -1, "delay": 0.1, "backoff": 1.5, "max_delay": 1.0}
         client = KazooClient(
-            hosts=place.connect_string,
-            timeout=place.session_timeout_s,
+            hosts=door.connect_string,
+            timeout=door.session_timeout_s,
             connection_retry=KazooRetry(**retry),
             command_retry=KazooRetry(**retry),
             handler=_Handler(),
-            auth_data=[("digest", f"{place.username}:{place.password}")] if place.username else None,
+            auth_data=[("digest", f"{door.username}:{door.password}")] if door.username else None,
             # With credentials: everybody may read (foreign consumers), only this user may write.
-            default_acl=[*CREATOR_ALL_ACL, *READ_ACL_UNSAFE] if place.username else None,
+            default_acl=[*CREATOR_ALL_ACL, *READ_ACL_UNSAFE] if door.username else None,
             logger=_Demoted(log, {}),
+            read_only=door.is_read_only,
+            use_ssl=door.is_tls,
+            ca=door.tls_ca or None,
+            certfile=door.tls_cert or None,
+            keyfile=door.tls_key or None,
+            verify_certs=door.tls_verify,
         )
         client.add_listener(lambda state: self._tell(client, state))
         client.start_async()
@@ -187,7 +229,7 @@ class Session:
     def _changed(self, client: KazooClient, state: str, session_id: int | None) -> None:
         if client is not self._client or self._is_stopping:
             return
-        where = self.place.url
+        where = self.door.url
         if state == KazooState.CONNECTED:
             if session_id != self.session_id:
                 log.info("%s: connected, new session 0x%x", where, session_id or 0)
@@ -215,7 +257,7 @@ class Session:
             try:
                 await self._replace_if_hopeless()
             except Exception:  # a defect here must not end the supervision
-                log.exception("%s: unexpected error while replacing the client", self.place.url)
+                log.exception("%s: unexpected error while replacing the client", self.door.url)
 
     async def _replace_if_hopeless(self) -> None:
         client = self._client
@@ -223,9 +265,9 @@ class Session:
             return
         down_s = 0.0 if self._up.is_set() else self._loop.time() - self._down_since_s
         if client.handler.is_dead:
-            log.error("%s: the client's thread has died; starting a new client", self.place.url)
-        elif down_s > _GIVE_UP_SESSIONS * self.place.session_timeout_s:
-            log.warning("%s: no connection for %.0f s; trying on with a new session", self.place.url, down_s)
+            log.error("%s: the client's thread has died; starting a new client", self.door.url)
+        elif down_s > _GIVE_UP_SESSIONS * self.door.session_timeout_s:
+            log.warning("%s: no connection for %.0f s; trying on with a new session", self.door.url, down_s)
         else:
             return
         self._down_since_s = self._loop.time()
@@ -242,7 +284,7 @@ class Session:
                 client.stop()
                 client.close()
             except Exception as error:
-                log.debug("%s: stopping kazoo: %r", self.place.url, error)
+                log.debug("%s: stopping kazoo: %r", self.door.url, error)
             self._post(lambda: None if done.done() else done.set_result(None))
 
         threading.Thread(target=end, name="steelyard-registry kazoo stop", daemon=True).start()
@@ -250,7 +292,7 @@ class Session:
             async with asyncio.timeout(_STOP_WAIT_S):
                 await done
         except TimeoutError:
-            log.warning("%s: did not say goodbye in time; the entries go when the session times out", self.place.url)
+            log.warning("%s: did not say goodbye in time; the entries go when the session times out", self.door.url)
 
     def _post(self, function: Callable[..., object], *arguments: Any) -> None:
         try:

@@ -6,6 +6,10 @@ So the last nodes stay, marked stale, until ``empty_grace_s`` (10 s) of *uninter
 passed: three audits of our own providers, which restore themselves within one. Then the list is empty: no ghosts for
 ever. Nodes that said they were draining before they went have left on purpose and are not kept.
 
+A node that vanishes from a list without having said that it drains is ``lost``: its session ended. Whether it died or
+was only cut off from ZooKeeper cannot be seen from here, so it is named in the snapshot for ``lost_s``, and those who
+are connected to it decide.
+
 The watch never writes, so a consumer needs no right to, and an operator can delete the tree under it.
 """
 
@@ -13,6 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable, Sequence
 
 from kazoo.exceptions import NoNodeError
 
@@ -20,6 +25,7 @@ from ..errors import MalformedUrl
 from ..feed import Feed, select
 from ..node import Node, NodeState
 from ..url import parse_node_name
+from .place import Place
 from .reconciler import Reconciler
 from .session import Session
 
@@ -36,9 +42,12 @@ _PARSE_BATCH = 100
 class ProviderWatch(Reconciler):
     """Feeds *feed*. Its task runs until ``cancel``."""
 
-    def __init__(self, session: Session, feed: Feed) -> None:
-        super().__init__(session, session.place.folder(feed.service.interface, "providers"))
+    def __init__(self, session: Session, place: Place, feed: Feed, keep: Callable[[str, list[str]], None]) -> None:
+        """*keep* (interface, names) gets every list that is vouched for."""
+        super().__init__(session, place, place.folder(feed.service.interface, "providers"))
         self.feed = feed
+        self._keep = keep
+        self._lost: dict[str, tuple[Node, float]] = {}
         self._parsed: dict[str, Node | None] = {}
         self._empty_since_s: float | None = None
         self._read_at_s = -1.0
@@ -47,7 +56,14 @@ class ProviderWatch(Reconciler):
         self._empty_since_s = None
         self.feed.mark_stale()
 
+    async def show_kept(self, names: Sequence[str]) -> None:
+        """Before the first answer: what was kept on disk, stale."""
+        nodes, skipped = await self._parse(names)
+        if not self.feed.snapshot.version:
+            self.feed.publish(select(self.feed.service, nodes), skipped=skipped, is_stale=True)
+
     async def _pass(self) -> float | None:
+        self._follow(self.path)
         early_s = self._read_at_s + _GATHER_S - self._loop.time()
         if early_s > 0:
             await asyncio.sleep(early_s)
@@ -55,18 +71,19 @@ class ProviderWatch(Reconciler):
         names = await self._read()
         self._read_at_s = self._loop.time()
         nodes, skipped = await self._parse(names)
+        self._keep(self.feed.service.interface, [name for name, node in self._parsed.items() if node is not None])
         return self._show(select(self.feed.service, nodes), skipped)
 
     async def _read(self) -> list[str]:
         """The names. Sets a watch in any case: on the children, or on the coming of the folder."""
         while True:
             try:
-                return list(await self._session.call("get_children", self.path, watch=self._on_event))
+                return list(await self._session.call("get_children", self.path, watch=self._session.watcher))
             except NoNodeError:
-                if await self._session.call("exists", self.path, watch=self._on_event) is None:
+                if await self._session.call("exists", self.path, watch=self._session.watcher) is None:
                     return []
 
-    async def _parse(self, names: list[str]) -> tuple[list[Node], int]:
+    async def _parse(self, names: Sequence[str]) -> tuple[list[Node], int]:
         """The nodes and the number of names that are none. Names seen before are not parsed again, and a first list of
         ten thousand (0.4 s of parsing) leaves the loop to others in between."""
         parsed: dict[str, Node | None] = {}
@@ -87,7 +104,7 @@ class ProviderWatch(Reconciler):
         try:
             return parse_node_name(name)
         except MalformedUrl as error:
-            log.warning("%s: skipped an entry of %s: %s", self._session.place.url, self.feed.service, error)
+            log.warning("%s: skipped an entry of %s: %s", self._place.url, self.feed.service, error)
             return None
 
     def _show(self, nodes: tuple[Node, ...], skipped: int) -> float:
@@ -95,25 +112,40 @@ class ProviderWatch(Reconciler):
         last = self.feed.snapshot.nodes
         if nodes or not last:
             self._empty_since_s = None
-            self.feed.publish(nodes, skipped=skipped)
+            self.feed.publish(nodes, skipped=skipped, lost=self._lose(last, nodes))
             return AUDIT_S
         now_s = self._loop.time()
         if self._empty_since_s is None:
             self._empty_since_s = now_s
         kept = tuple(node for node in last if node.state is not NodeState.DRAINING)
-        grace_s = self._session.place.empty_grace_s if kept else 0.0
+        grace_s = self._place.empty_grace_s if kept else 0.0
         left_s = self._empty_since_s + grace_s - now_s
         if left_s > 0:
             if self.feed.publish(kept, skipped=skipped, is_stale=True):
                 log.warning(
                     "%s: the list of %s is empty; its last %d nodes stay for %g s",
-                    self._session.place.url,
+                    self._place.url,
                     self.feed.service,
                     len(kept),
                     grace_s,
                 )
             return left_s
-        log.warning("%s: no provider of %s is left", self._session.place.url, self.feed.service)
+        log.warning("%s: no provider of %s is left", self._place.url, self.feed.service)
         self._empty_since_s = None
-        self.feed.publish((), skipped=skipped)
+        self.feed.publish((), skipped=skipped, lost=self._lose(kept, ()))
         return AUDIT_S
+
+    def _lose(self, before: tuple[Node, ...], now: tuple[Node, ...]) -> tuple[Node, ...]:
+        """The nodes that are lost at the moment."""
+        now_s = self._loop.time()
+        here = {node.identity for node in now}
+        for node in before:
+            if node.identity not in here and node.state is not NodeState.DRAINING:
+                self._lost[node.identity] = (node, now_s)
+        since_s = now_s - self._place.lost_s
+        self._lost = {
+            identity: (node, at_s)
+            for identity, (node, at_s) in self._lost.items()
+            if identity not in here and at_s > since_s
+        }
+        return tuple(node for node, _ in self._lost.values())
