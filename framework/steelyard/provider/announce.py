@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import socket
 import time
 from collections.abc import Mapping
@@ -9,6 +10,22 @@ from urllib.parse import urlsplit
 
 from steelyard.model import ServiceSpec
 from steelyard_registry import Hardware, Node, NodeState
+
+
+def hosts(host: str | None, registry_url: str) -> tuple[str, str]:
+    """Where to listen, and the address to register. Registered must be what others can connect to, so that for "all
+    addresses" (0.0.0.0, ::) the advertised one is found as for None. Resolves names, and so may block."""
+    if host is None:
+        found = advertised_host(registry_url)
+        return found, found
+    return host, advertised_host(registry_url) if _is_any(host) else host
+
+
+def _is_any(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_unspecified
+    except ValueError:  # a name
+        return False
 
 
 def advertised_host(registry_url: str) -> str:

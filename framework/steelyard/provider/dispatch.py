@@ -46,14 +46,22 @@ class Dispatcher:
         self._invoke: Invoker = self.stack.build(self._run)
 
     def add(self, spec: ServiceSpec, methods: Mapping[str, BoundMethod]) -> None:
-        """Makes a service callable. Raises ConfigError when its key is taken."""
-        if spec.key in self._services:
-            raise ConfigError(f"{spec.key} is exported already by this provider; give one of the two another group")
-        self._services[spec.key] = spec
-        self._keys.setdefault(spec.name, []).append(spec.key)
+        """Makes a service callable. Raises ConfigError when its key is taken, and ContractError for a type that
+        cannot be carried."""
+        key = spec.key
+        if key in self._services:
+            raise ConfigError(f"{key} is exported already by this provider; give one of the two another group")
+        codecs = {name: codec_for(method.spec) for name, method in methods.items()}  # all of them, or nothing is added
         for name, method in methods.items():
-            self._methods[spec.key, name] = method
-            self._codecs[spec.key, name] = codec_for(method.spec)
+            self._methods[key, name] = method
+            self._codecs[key, name] = codecs[name]
+        self._services[key] = spec
+        self._keys.setdefault(spec.name, []).append(key)
+
+    def remove(self, spec: ServiceSpec) -> None:
+        """Takes a service back that was added; its calls under way are finished."""
+        del self._services[spec.key]
+        self._keys[spec.name].remove(spec.key)
 
     async def __call__(self, invocation: Invocation) -> Reply:
         spec = self._services.get(invocation.service) or self._resolve(invocation.service)

@@ -13,21 +13,22 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Mapping
+from contextlib import AsyncExitStack
 from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self
 
 from steelyard.cluster import open_at
-from steelyard.errors import ConfigError
+from steelyard.errors import ConfigError, RegistryUnavailable
 from steelyard.hardware import Sampler, detect, detect_zone, gpu_source, load_nvml
 from steelyard.invoke import Stack
 from steelyard.model import LoadReport
 from steelyard.service import bind, implemented_spec, service_spec
 from steelyard.telemetry import Telemetry
 from steelyard.wire import Listener, WireLimits
-from steelyard_registry import Hardware, Node, NodeState, Registration, Registry, RegistryError
+from steelyard_registry import Hardware, MalformedUrl, Node, NodeState, Registration, Registry, RegistryError
 
-from .announce import advertised_host, node_for
+from .announce import hosts, node_for
 from .dispatch import Dispatcher
 from .pool import HandlerPool
 
@@ -35,6 +36,9 @@ log = logging.getLogger(__name__)
 
 # BALANCING: load reports once a second on every open stream.
 REPORT_EVERY_S = 1.0
+
+_NOT_OPEN = "the provider is not open: use `async with Provider(...) as provider:` or `await open()`"
+_CLOSED = "this provider has been closed; make a new one"
 
 
 class Provider:
@@ -45,11 +49,11 @@ class Provider:
             await provider.serve()
 
     ``registry``: a URL, an open Registry, or None for the embedded one of this user. ``host``: the address to
-    listen on and to advertise (None: the one that reaches the registry); ``port`` 0 takes a free one. ``tags`` are
-    the user's own; ``hardware`` overrides what is detected, key by key (kind, model, cores, quota, memory,
-    accelerators). ``threads`` and ``queue`` bound the pool of handlers that block. ``utilization`` adds named
-    sources of load, each a function that gives a busy share in [0, 1], or None when it cannot tell. ``drain_s``:
-    how long accepted calls may take on the way out.
+    listen on and to advertise (None: the one that reaches the registry; 0.0.0.0 or :: listens on all addresses and
+    advertises that one); ``port`` 0 takes a free one. ``tags`` are the user's own; ``hardware`` overrides what is
+    detected, key by key (kind, model, cores, quota, memory, accelerators). ``threads`` and ``queue`` bound the pool of
+    handlers that block. ``utilization`` adds named sources of load, each a function that gives a busy share in [0, 1],
+    or None when it cannot tell. ``drain_s``: how long accepted calls may take on the way out.
     """
 
     def __init__(
@@ -103,20 +107,22 @@ class Provider:
         self._listener: Listener | None = None
         self._registrations: list[Registration] = []
         self._reporting: asyncio.Task[None] | None = None
+        self._closing: asyncio.Task[None] | None = None
+        self._advertised = ""
         self._stopping = asyncio.Event()
 
     @property
     def address(self) -> str:
         """``host:port`` as registered. Raises ConfigError before the provider is open."""
         host = self._advertised
+        if not host:
+            raise ConfigError(_NOT_OPEN)
         return f"[{host}]:{self._port}" if ":" in host else f"{host}:{self._port}"
 
     @property
     def registry(self) -> Registry:
         """The open registry. Raises ConfigError before the provider is open."""
-        if self._registry is None:
-            raise ConfigError("the provider is not open: use `async with Provider(...) as provider:` or `await open()`")
-        return self._registry
+        return self._opened()
 
     @property
     def hardware(self) -> Hardware:
@@ -134,13 +140,15 @@ class Provider:
         return self._listener.in_flight if self._listener is not None else 0
 
     async def open(self) -> None:
-        """Opens the registry, then the port. Raises RegistryUnavailable, ConfigError (bad URL) or the listener's
-        error for a port that is taken."""
+        """Opens the registry, then the port. Raises RegistryUnavailable, ConfigError (a bad URL, or a provider that has
+        been closed) or ListenError for a port that is taken."""
+        if self._closing is not None:
+            raise ConfigError(_CLOSED)
         if self._listener is not None:
             return
         self._registry = await open_at(self._registry_at, self._registry_wait_s)
-        self._advertised = self._host or advertised_host(self._registry.url)
-        listener = Listener(self._dispatcher, host=self._advertised, port=self._port, limits=self._limits)
+        listen_at, self._advertised = await asyncio.to_thread(hosts, self._host, self._registry.url)
+        listener = Listener(self._dispatcher, host=listen_at, port=self._port, limits=self._limits)
         try:
             self._port = await listener.start()
         except BaseException:
@@ -153,11 +161,11 @@ class Provider:
 
     async def export(self, implementation: Any, *, contract: type | None = None, weight: int | None = None) -> Node:
         """Serves an instance, and registers it. *contract* names the declared service when the implementation fulfils
-        more than one. Raises ContractError naming both signatures when a method is missing or does not match."""
-        if self._listener is None or self._registry is None:
-            raise ConfigError("the provider is not open: use `async with Provider(...) as provider:` or `await open()`")
+        more than one. Raises ContractError naming both signatures when a method is missing or does not match,
+        ConfigError for a service that this provider exports already, and RegistryUnavailable when the registry refuses;
+        what is not registered is not served either."""
+        registry = self._opened()
         spec = service_spec(contract) if contract is not None else implemented_spec(implementation)
-        self._dispatcher.add(spec, bind(spec, implementation))
         node = node_for(
             spec,
             host=self._advertised,
@@ -168,12 +176,23 @@ class Provider:
             weight=self._weight if weight is None else weight,
             tags=self._tags,
         )
-        self._registrations.append(await self._registry.register(node))
-        log.info("%s is served at %s and registered at %s", spec.key, node.address, self._registry.url)
+        self._dispatcher.add(spec, bind(spec, implementation))
+        try:
+            registration = await _register(registry, node)
+        except BaseException:
+            self._dispatcher.remove(spec)
+            raise
+        if self._closing is not None:  # in the meantime
+            await _leave(registration)
+            self._opened()
+        self._registrations.append(registration)
+        log.info("%s is served at %s and registered at %s", spec.key, node.address, registry.url)
         return node
 
     async def serve(self) -> None:
-        """Waits until ``stop``, SIGTERM or SIGINT; leaving ``async with`` then drains."""
+        """Waits until ``stop``, SIGTERM or SIGINT; leaving ``async with`` then drains. Raises ConfigError when the
+        provider is not open."""
+        self._opened()
         loop = asyncio.get_running_loop()
         signals = (signal.SIGTERM, signal.SIGINT) if threading.current_thread() is threading.main_thread() else ()
         for number in signals:
@@ -190,24 +209,45 @@ class Provider:
 
     async def close(self) -> None:
         """Drains and closes: connections are told, nodes withdrawn, accepted calls finished (``drain_s``).
-        Idempotent."""
-        listener, self._listener = self._listener, None
-        if listener is None:
-            return
-        self._stopping.set()
-        draining = asyncio.ensure_future(listener.drain(self._drain_s))
-        await asyncio.sleep(0)  # DRAIN is on its way before the registry hears of it
-        registrations, self._registrations = self._registrations, []
-        await asyncio.gather(*(_leave(registration) for registration in registrations), return_exceptions=True)
-        await draining
+
+        Closing happens once, and everybody who asks for it waits for it; cancelling one who waits does not stop it."""
+        if self._closing is None:
+            if self._listener is None:
+                return
+            self._stopping.set()
+            closing = self._close(self._listener)
+            self._closing = asyncio.get_running_loop().create_task(closing, name="closing a provider")
+        await asyncio.shield(self._closing)
+
+    async def _close(self, listener: Listener) -> None:
+        async with AsyncExitStack() as last:  # from the bottom up, each step whatever became of the one before
+            last.push_async_callback(self._telemetry.aclose)
+            last.callback(self._pool.close)
+            last.push_async_callback(asyncio.to_thread, self._sampler.stop)
+            last.push_async_callback(self._close_registry)
+            last.push_async_callback(listener.close)
+            last.push_async_callback(self._end_reports)
+            async with asyncio.TaskGroup() as group:
+                draining = group.create_task(listener.drain(self._drain_s))
+                await asyncio.sleep(0)  # DRAIN is on its way before the registry hears of it
+                registrations, self._registrations = self._registrations, []
+                for registration in registrations:
+                    group.create_task(_leave(registration))
+            if not draining.result():
+                log.warning("%d calls still run after %g s and are cancelled", listener.in_flight, self._drain_s)
+
+    async def _end_reports(self) -> None:
         if self._reporting is not None:
             self._reporting.cancel()
             await asyncio.gather(self._reporting, return_exceptions=True)
-        await listener.close()
-        await self._close_registry()
-        await asyncio.to_thread(self._sampler.stop)
-        self._pool.close()
-        await self._telemetry.aclose()
+
+    def _opened(self) -> Registry:
+        """The registry of a provider that is open and not closing. Raises ConfigError."""
+        if self._closing is not None:
+            raise ConfigError(_CLOSED)
+        if self._listener is None or self._registry is None:
+            raise ConfigError(_NOT_OPEN)
+        return self._registry
 
     async def _report(self) -> None:
         while True:
@@ -235,14 +275,26 @@ class Provider:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await asyncio.shield(self.close())
+        await self.close()
+
+
+async def _register(registry: Registry, node: Node) -> Registration:
+    try:
+        return await registry.register(node)
+    except MalformedUrl as error:
+        raise ConfigError(f"{node.identity} cannot be registered: {error}") from error
+    except RegistryError as error:
+        raise RegistryUnavailable(f"{node.identity} could not be registered: {error}") from error
 
 
 async def _leave(registration: Registration) -> None:
-    """Says "draining" before it goes: a registry then knows that an empty list is meant, and not its own fault."""
+    """Says "draining" before it goes: a registry then knows that an empty list is meant, and not its own fault. Raises
+    nothing: the accepted calls are finished in any case."""
     try:
         await registration.update(replace(registration.node, state=NodeState.DRAINING))
-    except RegistryError as error:
+    except Exception as error:
         log.debug("%s could not be marked as draining: %s", registration.node.identity, error)
-    finally:
+    try:
         await registration.withdraw()
+    except Exception as error:
+        log.warning("%s could not be withdrawn from the registry: %s", registration.node.identity, error)
