@@ -1,5 +1,26 @@
-"""Whether a call is made at all: pure laws. The retry budget now; breaker, limits and protection stand here too."""
+"""Whether a call is made at all, and how often: pure laws. Retry budget, hedging's quantile, protection."""
 
+from .protection import (
+    Admission,
+    Level,
+    Protection,
+    ProtectionEvent,
+    ProtectionSettings,
+    ProtectionStatistics,
+    WaitStatistics,
+)
+from .quantile import Quantile
 from .retry import RetryBudget, backoff_s
 
-__all__ = ["RetryBudget", "backoff_s"]
+__all__ = [
+    "Admission",
+    "Level",
+    "Protection",
+    "ProtectionEvent",
+    "ProtectionSettings",
+    "ProtectionStatistics",
+    "Quantile",
+    "RetryBudget",
+    "WaitStatistics",
+    "backoff_s",
+]

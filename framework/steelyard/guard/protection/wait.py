@@ -1,0 +1,107 @@
+"""Will this call be answered in time? Little's law over a consumer's own calls to one method.
+
+    expected wait = calls under way / calls answered per second          (Little 1961: L = lambda * W)
+
+Failures tell of overload too late: in front of a queue nothing fails until the queue is as long as the deadline, and
+then everything in it fails at once, while the servers go on answering calls that nobody waits for any more. What has
+failed by then can be no "99.9 % of what is admitted". The queue itself can be seen while it grows, from this side and
+at every call, because a call that waits is a call under way.
+
+Three things must not look like a queue:
+
+* a slow method: what counts is the wait beyond ``base``, the best of its per-period mean latencies in a minute (the
+  minimum filter of BBR's RTprop, Cardwell et al. 2016);
+* a burst: a hundred calls sent at once to an idle cluster are many under way and few answered, but those that *are*
+  answered were not slow. So it takes both: the predicted wait at the limit, and a quarter of it measured already;
+* a node that answers nothing: its stuck calls are under way for long, but the others' answers are not slow.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+
+_BUCKET_S = 0.1
+_BUCKETS = 10
+_NEWEST = 2  # buckets; a rise of the rate is believed at once, a fall after a second
+_BASE_PERIODS = 60
+_BASE_CALLS = 5
+# What must have been measured of a predicted wait.
+_MEASURED_PART = 0.25
+
+
+class MethodWait:
+    """Calls under way, answers and latencies of one method, in the caller's time (seconds)."""
+
+    __slots__ = (
+        "_at",
+        "_base",
+        "_counts",
+        "_new_calls",
+        "_new_latency_s",
+        "_sums_s",
+        "base_s",
+        "in_flight",
+        "rate_per_s",
+        "recent_s",
+    )
+
+    def __init__(self) -> None:
+        self.in_flight = 0
+        self.rate_per_s = 0.0
+        self.recent_s = 0.0
+        self.base_s: float | None = None
+        self._at = 0
+        self._counts = [0] * _BUCKETS
+        self._sums_s = [0.0] * _BUCKETS
+        self._base: deque[float] = deque(maxlen=_BASE_PERIODS)
+        self._new_calls = 0
+        self._new_latency_s = 0.0
+
+    def ended(self, now_s: float, is_ok: bool, latency_s: float) -> None:
+        """One call is over (``in_flight`` is the caller's to count). Failures answer nothing and are not counted."""
+        if is_ok:
+            self.advance(now_s)
+            self._counts[self._at % _BUCKETS] += 1
+            self._sums_s[self._at % _BUCKETS] += latency_s
+            self._new_calls += 1
+            self._new_latency_s += latency_s
+
+    def advance(self, now_s: float) -> None:
+        """Reads the rate and the recent latency anew, every tenth of a second."""
+        at = int(now_s / _BUCKET_S)
+        if at <= self._at:
+            return
+        newest = sum(self._counts[(self._at - back) % _BUCKETS] for back in range(_NEWEST))
+        for step in range(1, min(at - self._at, _BUCKETS) + 1):
+            self._counts[(self._at + step) % _BUCKETS] = 0
+            self._sums_s[(self._at + step) % _BUCKETS] = 0.0
+        if at - self._at >= _NEWEST:
+            newest = sum(self._counts[(at - back) % _BUCKETS] for back in range(1, _NEWEST + 1))
+        self._at = at
+        answered = sum(self._counts)
+        self.rate_per_s = max(answered / ((_BUCKETS - 1) * _BUCKET_S), newest / (_NEWEST * _BUCKET_S))
+        self.recent_s = sum(self._sums_s) / answered if answered else 0.0
+
+    def close_period(self, is_base: bool) -> None:
+        """Ends a period. *is_base*: its latencies may count as what the method takes without a queue."""
+        if is_base and self._new_calls >= _BASE_CALLS:
+            self._base.append(self._new_latency_s / self._new_calls)
+            self.base_s = min(self._base)
+        self._new_calls = 0
+        self._new_latency_s = 0.0
+
+    def expected_s(self) -> float | None:
+        """How long a call sent now will be under way; None while nothing is answered."""
+        return self.in_flight / self.rate_per_s if self.rate_per_s else None
+
+    def is_too_long(self, remaining_s: float, patience: float) -> bool:
+        """Whether waiting would take more than *patience* of the time that the call has beyond ``base``."""
+        base_s = self.base_s
+        if base_s is None or not self.rate_per_s:
+            return False
+        spare_s = remaining_s - base_s
+        if spare_s <= 0 or spare_s == math.inf:
+            return False  # too short in the best of times, or without a deadline: nothing to protect
+        limit_s = patience * spare_s
+        return self.in_flight / self.rate_per_s - base_s > limit_s and self.recent_s - base_s > _MEASURED_PART * limit_s
