@@ -242,6 +242,56 @@ def nodes(
         listing.run(asked, is_json=is_json, is_watch=watch)
 
 
+@app.command()
+def sim(
+    scenarios: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="SCENARIO", help="Names of shipped scenarios, or TOML files; none: list those that ship."
+        ),
+    ] = None,
+    policy: Annotated[
+        str, typer.Option(help="all, or names separated by commas; with settings: name:setting=value;setting=value")
+    ] = "all",
+    seeds: Annotated[int, typer.Option(help="Paired runs: with each, all policies see the same calls.")] = 8,
+    jobs: Annotated[int | None, typer.Option(help="Processes; by default one per core.")] = None,
+    json_path: Annotated[
+        str | None, typer.Option("--json", metavar="FILE", help="Every run's numbers; - prints them instead of tables.")
+    ] = None,
+    plot: Annotated[
+        str | None, typer.Option(metavar="FILE", help="Load per node over time as .png, .svg or .html (first seed).")
+    ] = None,
+    gates: Annotated[bool, typer.Option("--gates", help="Fail when a gate of a scenario is not met.")] = False,
+    report: Annotated[
+        str | None, typer.Option(metavar="FOLDER", help="Rewrite results.csv and results.md there.")
+    ] = None,
+    debug: options.Debug = False,
+) -> None:
+    """Run balancing policies side by side in virtual time.
+
+    The same calls for every policy, the policies' own code, thousands of nodes on one core.
+
+        [bold]steelyard sim sinkhole --policy dual,p2c --seeds 4 --plot sinkhole.png[/bold]
+
+    Numbers are means over seeds; a sign behind one compares it with dual: + better, - worse, = a tie within the noise.
+    """
+    with reported("sim", is_debug=debug):
+        from . import sim as simulating
+
+        simulating.run(
+            simulating.Asked(
+                scenarios=scenarios or [],
+                policies=policy,
+                seeds=seeds,
+                jobs=jobs,
+                json_path=json_path,
+                plot=plot,
+                report=report,
+                is_gated=gates,
+            )
+        )
+
+
 def _json_error(error: BaseException) -> None:
     from .output import error_document, write_document
 

@@ -1,0 +1,167 @@
+"""Client: one consumer process, with its own policy object, view of the fleet, budget and distance.
+
+It does what the cluster room does with real connections: pick, send, account, fail over within the budget. The policy
+and the budget are the product's own objects; only clock and network are simulated.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping
+from random import Random
+from typing import Any
+
+from steelyard.balance import Candidate, Policy
+from steelyard.guard import RetryBudget, backoff_s
+from steelyard.model import LoadReport, Outcome
+
+from .call import Call, Ending
+from .kernel import Kernel
+from .recorder import Recorder
+from .scenario import Consumers
+from .server import Server
+
+_OK, _FAILED = Outcome.OK, Outcome.FAILED
+
+
+class Client:
+    """``begin`` starts a call. ``answered`` is called by servers, at the moment when the answer leaves them."""
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        policy: Policy,
+        servers: Mapping[str, Server],
+        recorder: Recorder,
+        settings: Consumers,
+        chance: Random,
+    ) -> None:
+        self.policy = policy
+        self.on_over: Callable[[Call], None] | None = None
+        self._kernel = kernel
+        self._servers = servers
+        self._recorder = recorder
+        self._settings = settings
+        self._timeout_s = settings.timeout_s
+        self._delay_s = settings.delay_s * (0.5 + chance.random())
+        self._dice = chance.random
+        self._budget = RetryBudget(settings.retry_ratio, settings.retry_per_s)
+        self._open: deque[Call] = deque()
+        self._is_sweeping = False
+        self._probes: Any = getattr(policy, "probes", None)
+
+    def begin(self, call: Call) -> None:
+        self._budget.deposit(call.began_at_s)
+        self._open.append(call)
+        if not self._is_sweeping:
+            self._is_sweeping = True
+            self._kernel.at(call.began_at_s + self._timeout_s, self._sweep)
+        if self._probes is not None:
+            self._probe()
+        self._send(call)
+
+    def _send(self, call: Call) -> None:
+        now_s = self._kernel.now_s
+        policy = self.policy
+        candidate = policy.pick(now_s, self._dice, call.hash, call.excluded)
+        if candidate is None:
+            self._over(call, Ending.NO_NODE)
+            return
+        policy.started(candidate, now_s)
+        call.candidate = candidate
+        call.sent_at_s = now_s
+        server = self._servers[candidate.identity]
+        if call.key >= 0 and not call.excluded:
+            self._recorder.placed(call.key, server)
+        if self._delay_s:
+            self._kernel.at(now_s + self._delay_s, server.accept, call)
+        else:
+            server.accept(call)
+
+    def answered(self, call: Call, ending: Ending, in_flight: int | None) -> None:
+        """The server is through with *call*. Its answer takes its way back."""
+        if self._delay_s:
+            self._kernel.at(self._kernel.now_s + self._delay_s, self._late_answer, (call, ending, in_flight))
+        else:
+            self._take(call, ending, in_flight)
+
+    def _late_answer(self, answer: tuple[Call, Ending, int | None]) -> None:
+        if not answer[0].is_over:
+            self._take(*answer)
+
+    def _take(self, call: Call, ending: Ending, in_flight: int | None) -> None:
+        now_s = self._kernel.now_s
+        candidate = call.candidate
+        latency_s = now_s - call.sent_at_s
+        if ending is Ending.OK:
+            self.policy.ended(candidate, _OK, now_s, latency_s=latency_s, in_flight=in_flight)
+            call.is_over = True
+            self._recorder.over(call, now_s, Ending.OK)
+            if self.on_over is not None:
+                self.on_over(call)
+            return
+        self.policy.ended(candidate, _FAILED, now_s, latency_s=latency_s, is_transport=ending is Ending.TRANSPORT)
+        call.excluded = (*call.excluded, candidate.identity)
+        tried = len(call.excluded)
+        if tried > self._settings.retries or not self._budget.try_withdraw(now_s):
+            self._over(call, ending)
+            return
+        call.fails = False
+        self._recorder.retries += 1
+        # The first retry goes elsewhere and need not wait, as in cluster.Failover.
+        wait_s = backoff_s(tried - 1, self._dice) if tried > 1 else 0.0
+        self._kernel.at(now_s + wait_s, self._retry, call)
+
+    def _retry(self, call: Call) -> None:
+        if not call.is_over:
+            self._send(call)
+
+    def _over(self, call: Call, ending: Ending) -> None:
+        call.is_over = True
+        self._recorder.over(call, self._kernel.now_s, ending)
+        if self.on_over is not None:
+            self.on_over(call)
+
+    def _sweep(self, _: object) -> None:
+        """Deadlines, in the order of the calls: all have the same timeout, so a queue does for a heap."""
+        calls, now_s = self._open, self._kernel.now_s
+        while calls and (calls[0].is_over or calls[0].began_at_s + self._timeout_s <= now_s + 1e-12):
+            call = calls.popleft()
+            if not call.is_over:
+                self._expire(call, now_s)
+        self._is_sweeping = bool(calls)
+        if calls:
+            self._kernel.at(calls[0].began_at_s + self._timeout_s, self._sweep)
+
+    def _expire(self, call: Call, now_s: float) -> None:
+        candidate: Candidate | None = getattr(call, "candidate", None)
+        # Between a failed attempt and its retry there is nothing to end.
+        if candidate is not None and candidate.identity not in call.excluded:
+            self.policy.ended(candidate, _FAILED, now_s, latency_s=now_s - call.sent_at_s)
+        self._over(call, Ending.DEADLINE)
+
+    # --- what else a consumer hears -----------------------------------------------------------------------------
+
+    def hear(self, address: str, report: LoadReport) -> None:
+        self.policy.report(address, report, self._kernel.now_s)
+
+    def tick(self) -> None:
+        self.policy.tick(self._kernel.now_s)
+
+    def _probe(self) -> None:
+        """Prequal's own probes: asked beside a call, answered a round trip later from the server's own memory."""
+        now_s = self._kernel.now_s
+        for candidate in self._probes(now_s, self._dice):
+            self._kernel.at(now_s + self._delay_s, self._probe_arrives, candidate)
+
+    def _probe_arrives(self, candidate: Candidate) -> None:
+        server = self._servers[candidate.identity]
+        if server.is_down or server.is_paused:
+            return
+        answer = (candidate, server.in_flight, server.latency_at(server.in_flight))
+        self._kernel.at(self._kernel.now_s + self._delay_s, self._probe_answered, answer)
+
+    def _probe_answered(self, answer: tuple[Candidate, int, float]) -> None:
+        candidate, in_flight, latency_s = answer
+        policy: Any = self.policy
+        policy.probed(candidate, self._kernel.now_s, in_flight=in_flight, latency_s=latency_s)

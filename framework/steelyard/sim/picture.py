@@ -1,0 +1,86 @@
+"""The picture: load per node over time, one panel per policy, all on one scale.
+
+matplotlib, and only when a picture is asked for. A ``.html`` file holds the same drawing as SVG inside a page, so that
+it opens anywhere and stays sharp.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from html import escape
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+from steelyard.errors import ConfigError
+
+from .run import Result
+from .table import describe
+
+ENDINGS = (".png", ".svg", ".html")
+_MOST_LINES = 200
+
+
+def check_picture(path: Path) -> None:
+    """Raise ConfigError for an ending that cannot be drawn, or where matplotlib is missing: before hours of runs."""
+    if path.suffix not in ENDINGS:
+        raise ConfigError(f"--plot takes a file ending in {', '.join(ENDINGS)}, not {path.name!r}")
+    try:
+        import matplotlib as _  # noqa: F401
+    except ImportError:
+        raise ConfigError("--plot needs matplotlib: pip install 'steelyard[examples]'") from None
+
+
+def draw(results: Sequence[Result], path: Path) -> None:
+    """One row per scenario and variant, one column per policy, of results that kept their loads."""
+    from matplotlib.figure import Figure
+
+    kept = [result for result in results if result.loads]
+    rows = list(dict.fromkeys((result.scenario, describe(result.variant)) for result in kept))
+    columns = list(dict.fromkeys(result.policy for result in kept))
+    figure = Figure(figsize=(3.2 * len(columns) + 0.6, 2.4 * len(rows) + 0.6), layout="constrained")
+    panels = figure.subplots(len(rows), len(columns), squeeze=False, sharey=True)
+    for panel in panels.flat:
+        panel.set_visible(False)
+    for result in kept:
+        row, column = rows.index((result.scenario, describe(result.variant))), columns.index(result.policy)
+        _panel(panels[row][column], result, is_left=column == 0)
+    if path.suffix == ".html":
+        path.write_text(_page(figure, rows), encoding="utf-8")
+    else:
+        figure.savefig(path, dpi=120)
+
+
+def _panel(panel: Any, result: Result, *, is_left: bool) -> None:
+    groups = list(dict.fromkeys(node.rpartition("-")[0] for node in result.nodes))
+    step = max(1, len(result.nodes) // _MOST_LINES)
+    labelled: set[str] = set()
+    for place in range(0, len(result.nodes), step):
+        group = result.nodes[place].rpartition("-")[0]
+        line = [second[place] for second in result.loads]
+        label = None if group in labelled or len(groups) == 1 else group
+        panel.plot(
+            range(1, len(line) + 1), line, color=f"C{groups.index(group)}", alpha=0.5, linewidth=0.7, label=label
+        )
+        labelled.add(group)
+    panel.set_visible(True)
+    panel.set_title(result.policy, fontsize=9)
+    panel.set_xlabel("seconds", fontsize=8)
+    if is_left:
+        about = ": ".join(filter(None, (result.scenario, describe(result.variant))))
+        panel.set_ylabel(f"{about}\nutilization per node", fontsize=8)
+        if len(groups) > 1:
+            panel.legend(fontsize=7)
+    panel.set_ylim(bottom=0.0)
+    panel.tick_params(labelsize=7)
+
+
+def _page(figure: Any, rows: Sequence[tuple[str, str]]) -> str:
+    drawing = StringIO()
+    figure.savefig(drawing, format="svg")
+    svg = drawing.getvalue()
+    title = escape(", ".join(dict.fromkeys(scenario for scenario, _ in rows)))
+    return (
+        f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{title}</title>'
+        f"<body>{svg[svg.index('<svg') :]}</body></html>\n"
+    )

@@ -1,0 +1,83 @@
+"""Recorder: what happened in a run, raw, by second; what it means is said in ``measure``."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+
+from .call import Call, Ending
+from .kernel import Kernel
+from .server import Server
+
+
+class Recorder:
+    """Columns per call (when it was over, how long its caller waited, how it ended, whether a watched node answered),
+    and per second and node (calls sent, busy seconds, in flight)."""
+
+    def __init__(self, kernel: Kernel, servers: Sequence[Server]) -> None:
+        self.servers = servers
+        self.over_at_s = array("d")
+        self.latency_s = array("d")
+        self.ending = array("b")
+        self.is_watched = array("b")
+        self.priority = array("b")
+        self.sent: list[array[int]] = []
+        self.busy: list[array[float]] = []
+        self.in_flight: list[array[int]] = []
+        self.lookups: list[tuple[int, int]] = []
+        self.retries = 0
+        self.retried: list[int] = []
+        self.places: dict[int, Server] = {}
+        self.placed_before: dict[int, Server] = {}
+        self.is_placing = False
+        self._kernel = kernel
+        self._last_sent = [0] * len(servers)
+        self._last_busy = [0.0] * len(servers)
+        self._last_lookups = (0, 0)
+        self._last_retries = 0
+        self._watched = frozenset(server.node.identity for server in servers if server.watched)
+        kernel.every(1.0, 1.0, self._second)
+
+    def watch(self) -> None:
+        """Take the servers' ``watched`` marks as they are now."""
+        self._watched = frozenset(server.node.identity for server in self.servers if server.watched)
+
+    def over(self, call: Call, now_s: float, ending: Ending) -> None:
+        self.over_at_s.append(now_s)
+        self.latency_s.append(now_s - call.began_at_s)
+        self.ending.append(ending)
+        self.priority.append(call.priority)
+        if self._watched:
+            candidate = getattr(call, "candidate", None)
+            self.is_watched.append(candidate is not None and candidate.identity in self._watched)
+
+    def placed(self, key: int, server: Server) -> None:
+        """A first attempt of a call with *key* went to *server*."""
+        if self.is_placing:
+            self.places[key] = server
+
+    def start_placing(self, _: object = None) -> None:
+        """From now on, remember where each key goes."""
+        self.is_placing, self.places = True, {}
+
+    def stop_placing(self, _: object = None) -> None:
+        self.is_placing = False
+        self.placed_before, self.places = self.places, {}
+
+    def moved(self) -> tuple[int, int]:
+        """(keys that went elsewhere in the second stretch than in the first, keys seen in both)."""
+        both = [key for key in self.placed_before if key in self.places]
+        return sum(self.placed_before[key] is not self.places[key] for key in both), len(both)
+
+    def _second(self) -> None:
+        servers = self.servers
+        sent = [server.sent for server in servers]
+        busy = [server.busy_until_now() for server in servers]
+        self.sent.append(array("l", [new - old for new, old in zip(sent, self._last_sent, strict=True)]))
+        self.busy.append(array("d", [new - old for new, old in zip(busy, self._last_busy, strict=True)]))
+        self.in_flight.append(array("l", [server.in_flight for server in servers]))
+        lookups = (sum(server.hits for server in servers), sum(server.misses for server in servers))
+        self.lookups.append((lookups[0] - self._last_lookups[0], lookups[1] - self._last_lookups[1]))
+        self.retried.append(self.retries - self._last_retries)
+        self._last_sent, self._last_busy, self._last_lookups = sent, busy, lookups
+        self._last_retries = self.retries
