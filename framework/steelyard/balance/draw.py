@@ -8,7 +8,7 @@ second.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from itertools import accumulate
 
 Dice = Callable[[], float]
@@ -19,12 +19,24 @@ class DrawTable:
 
     __slots__ = ("_last", "_sums", "total")
 
-    def __init__(self, weights: Sequence[float]) -> None:
-        self._sums = list(accumulate(weights))
-        self.total = float(self._sums[-1])
+    def __init__(self, weights: Iterable[float]) -> None:
+        self._sums = sums = list(accumulate(weights))
+        self.total = float(sums[-1])
         # The last index that can be drawn: dice() * total may round up to total itself.
-        self._last = next(at for at in range(len(weights) - 1, -1, -1) if weights[at] > 0)
+        last = len(sums) - 1
+        while last > 0 and sums[last - 1] >= sums[last]:
+            last -= 1
+        self._last = last
 
     def draw(self, dice: Dice) -> int:
         at = bisect_right(self._sums, dice() * self.total)
+        return at if at <= self._last else self._last
+
+    def draw_other(self, dice: Dice, first: int) -> int:
+        """Another index than *first*, by weight among the others; *first* itself when no other has weight."""
+        sums = self._sums
+        before = sums[first - 1] if first else 0.0
+        width = sums[first] - before
+        mark = dice() * (self.total - width)
+        at = bisect_right(sums, mark if mark < before else mark + width)
         return at if at <= self._last else self._last

@@ -6,26 +6,23 @@ from typing import Any
 
 from steelyard.errors import ConfigError
 
-from .classical import ConsistentHash, LeastActive, RoundRobin, TwoChoices, WeightedRandom
-from .dual import Dual
+from .classical import RECIPES, Recipe
+from .dual import Dual, DualSettings
 from .policy import Policy
 from .settings import build_settings
 
-_KINDS: dict[str, Any] = {
-    kind.name: kind for kind in (Dual, WeightedRandom, RoundRobin, ConsistentHash, LeastActive, TwoChoices)
-}
+_RECIPES = {recipe.name: recipe for recipe in (*RECIPES, Recipe("dual", DualSettings, Dual))}
 
 
 def policy_names() -> tuple[str, ...]:
     """The names that ``make_policy`` takes."""
-    return tuple(sorted(_KINDS))
+    return tuple(sorted(_RECIPES))
 
 
 def make_policy(name: str, **settings: Any) -> Policy:
     """A new policy. Raises ConfigError for an unknown name or setting, listing the known ones, and for a value out
     of range."""
-    kind = _KINDS.get(name)
-    if kind is None:
+    recipe = _RECIPES.get(name)
+    if recipe is None:
         raise ConfigError(f"there is no policy {name!r}; there are: {', '.join(policy_names())}")
-    policy: Policy = kind(build_settings(kind.settings_type, name, settings))
-    return policy
+    return recipe.make(build_settings(recipe.settings_type, name, settings))

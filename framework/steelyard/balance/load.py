@@ -48,6 +48,8 @@ def is_believable(report: LoadReport) -> bool:
         return False
     if report.in_flight is not None and report.in_flight < 0:
         return False
+    if not all(0.0 <= rate < math.inf for rate in (report.calls_per_s, report.errors_per_s) if rate is not None):
+        return False
     return all(0.0 <= value <= HIGHEST_BELIEVED for value in report.utilization.values())
 
 

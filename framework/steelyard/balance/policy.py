@@ -8,7 +8,7 @@ belongs to one event loop; nothing here locks.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import ClassVar, Generic, Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar, runtime_checkable
 
 from steelyard.model import LoadReport, Outcome
 from steelyard_registry.node import Node
@@ -59,13 +59,25 @@ class Policy(Protocol):
         """Everything that explains the next picks."""
 
 
+@runtime_checkable
+class ProbingPolicy(Policy, Protocol):
+    """A policy that asks nodes by itself. Whoever drives it calls ``probes`` after each call and about once a second,
+    sends a probe to each of the answers, and reports what comes back; a probe that fails is not reported."""
+
+    def probes(self, now_s: float, dice: Dice) -> Sequence[Candidate]:
+        """The nodes to be probed now; often none."""
+
+    def probed(self, candidate: Candidate, now_s: float, *, in_flight: int, latency_s: float) -> None:
+        """*candidate* has *in_flight* calls, and one takes it about *latency_s* at that number."""
+
+
 class PolicyBase(Generic[C]):
     """Members, their open calls, outcomes and loads. A policy adds ``pick`` and, if it keeps tables, ``_rebuild``.
 
     ``candidates`` are all members by identity; ``eligible`` those that may take traffic (READY, weight > 0).
     """
 
-    name: ClassVar[str]
+    name: str
     tau_s: float = TAU_S
     resources: frozenset[str] | None = None
 
@@ -74,12 +86,13 @@ class PolicyBase(Generic[C]):
         self.eligible: list[C] = []
         self.open_calls = 0
         self.rejected_reports = 0
-        self._by_address: dict[str, list[C]] = {}
+        # One service is nearly always one node per address: the lone one needs no list (88 bytes each).
+        self._by_address: dict[str, C | list[C]] = {}
 
     def set_nodes(self, nodes: Sequence[Node], now_s: float) -> None:
         before, self.candidates = self.candidates, {}
         self._by_address = {}
-        shape = [(candidate.identity, candidate.weight) for candidate in self.eligible]
+        shape = self._shape()
         records = {node.identity: node for node in nodes}
         # Those that stay keep their order, so that a registry that shuffles its answer changes nothing.
         for identity, candidate in before.items():
@@ -87,18 +100,28 @@ class PolicyBase(Generic[C]):
             if node is None:
                 candidate.is_member = False
                 self.open_calls -= candidate.in_flight
+                self._left(candidate, now_s)
                 continue
-            candidate.update(node)
+            if candidate.node is not node:
+                self._updated(candidate, node, now_s)
             self.candidates[identity] = candidate
         for identity, node in records.items():
             self.candidates[identity] = self._new_candidate(node, now_s)
         for candidate in self.candidates.values():
-            self._by_address.setdefault(candidate.node.address, []).append(candidate)
+            address = candidate.node.address
+            there = self._by_address.setdefault(address, candidate)
+            if isinstance(there, list):
+                there.append(candidate)
+            elif there is not candidate:
+                self._by_address[address] = [there, candidate]
         self.eligible = [candidate for candidate in self.candidates.values() if candidate.weight > 0]
-        if shape != [(candidate.identity, candidate.weight) for candidate in self.eligible] or (
-            before.keys() != self.candidates.keys()
-        ):
+        if shape != self._shape():
             self._rebuild(now_s)
+
+    def at(self, address: str) -> Sequence[C]:
+        """The members at *address*."""
+        there = self._by_address.get(address)
+        return () if there is None else there if isinstance(there, list) else (there,)
 
     def started(self, candidate: Candidate, now_s: float) -> None:
         candidate.in_flight += 1
@@ -133,7 +156,7 @@ class PolicyBase(Generic[C]):
         if not is_believable(report):
             self.rejected_reports += 1
             return
-        for candidate in self._by_address.get(address, ()):
+        for candidate in self.at(address):
             candidate.load.take(report, now_s, tau_s=self.tau_s, resources=self.resources)
 
     def tick(self, now_s: float) -> None:
@@ -144,8 +167,9 @@ class PolicyBase(Generic[C]):
             candidate.window.advance(now_s)
         total_weight = sum(candidate.weight for candidate in self.candidates.values())
         shares = [c.weight / total_weight if total_weight else 0.0 for c in self.candidates.values()]
+        sent = self._sent()
         nodes = tuple(
-            node_statistics(candidate, now_s, sent=self._sent(), share=share, base_share=share)
+            node_statistics(candidate, now_s, sent=sent, share=share, base_share=share)
             for candidate, share in zip(self.candidates.values(), shares, strict=True)
         )
         return PolicyStatistics(
@@ -163,7 +187,17 @@ class PolicyBase(Generic[C]):
         raise NotImplementedError
 
     def _rebuild(self, now_s: float) -> None:
-        """Members or weights changed."""
+        """Eligible members, their weights or their zones changed."""
+
+    def _updated(self, candidate: C, node: Node, now_s: float) -> None:
+        """A newer record of the same node."""
+        candidate.update(node)
+
+    def _left(self, candidate: C, now_s: float) -> None:
+        """*candidate* is no longer a member; its open calls will still end."""
+
+    def _shape(self) -> list[tuple[C, int, str]]:
+        return [(candidate, candidate.weight, candidate.node.zone) for candidate in self.eligible]
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({len(self.eligible)} of {len(self.candidates)} nodes, {self.open_calls} open)"

@@ -71,10 +71,12 @@ class LoadReport(msgspec.Struct, frozen=True):
 
     ``utilization`` maps a resource (cpu, gpu, memory, or any name) to its busy share in [0, 1]; a resource that could
     not be measured is absent. ``queue_depth`` counts calls accepted but not started. ``age_s`` is how old the sample
-    was when it was sent.
+    was when it was sent. ``calls_per_s`` and ``errors_per_s`` are the provider's rates over all its callers.
     """
 
     utilization: Mapping[str, float] = msgspec.field(default_factory=dict)
     in_flight: int | None = None
     queue_depth: int | None = None
     age_s: float = 0.0
+    calls_per_s: float | None = None
+    errors_per_s: float | None = None

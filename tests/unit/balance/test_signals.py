@@ -99,7 +99,7 @@ def test_least_active_counts_over_weight_and_p2c_follows_the_smaller() -> None:
 
 
 def test_unknown_names_and_settings_list_the_known_ones() -> None:
-    with pytest.raises(ConfigError, match="no policy 'duel'; there are: consistent_hash, dual, least_active"):
+    with pytest.raises(ConfigError, match="no policy 'duel'; there are: adaptive, available, bounded_hash"):
         make_policy("duel")
     with pytest.raises(ConfigError, match="no setting 'gian'; its settings: availability_gain"):
         make_policy("dual", gian=0.3)

@@ -1,8 +1,7 @@
-"""The textbook policies. They use what every policy counts and have no control loop."""
+"""The textbook policies: meters with choosers, weighers with spreaders, and Prequal. They use what every policy
+counts."""
 
-from .consistent_hash import ConsistentHash, ConsistentHashSettings
-from .metered import LeastActive, TwoChoices
-from .round_robin import RoundRobin
-from .weighted_random import WeightedRandom
+from .catalogue import RECIPES, Recipe
+from .prequal import LatencyByLoad
 
-__all__ = ["ConsistentHash", "ConsistentHashSettings", "LeastActive", "RoundRobin", "TwoChoices", "WeightedRandom"]
+__all__ = ["RECIPES", "LatencyByLoad", "Recipe"]

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection
-from typing import ClassVar
 
 from steelyard.model import Outcome
 from steelyard_registry.node import Node
@@ -42,7 +41,7 @@ _REDRAWS = 6
 class Dual(PolicyBase[Member]):
     """Picks by the plan; learns in ``ended`` and ``report``; plans in ``tick`` and ``set_nodes``."""
 
-    name: ClassVar[str] = "dual"
+    name = "dual"
     settings_type = DualSettings
 
     def __init__(self, settings: DualSettings | None = None) -> None:
@@ -61,6 +60,7 @@ class Dual(PolicyBase[Member]):
         self._load_ref: float | None = None
         self._is_panic = False
         self._panics = 0
+        self._held: float | None = None
         self._queue_total = 0.0
         self._queue_mean = 0.0
         self._next_probe_at_s = math.inf
@@ -214,7 +214,10 @@ class Dual(PolicyBase[Member]):
         self._decay_queues(elapsed_s)
         for member in self.eligible:
             if member.new_ok or member.new_failed or member.kept < 1.0:
+                before = member.kept
                 self._availability.update(member, self._fleet, now_s, periods)
+                if self._held is not None and member.sick_rate >= 0.5:
+                    member.kept = max(member.kept, before)
         self._judge_panic()
         self._load_ref = self._utilization.update(self.eligible, now_s, elapsed_s, periods)
         self._next_probe_at_s = min((member.probe_at_s for member in self.eligible if member.is_shed), default=math.inf)
@@ -256,13 +259,27 @@ class Dual(PolicyBase[Member]):
         members = self.eligible
         ramps = [ramp(member, now_s, self.settings) for member in members]
         flow = [
-            math.exp(member.log_w) * (1.0 if self._is_panic else member.kept) * part
+            math.exp(member.log_w) * self._kept(member) * part
             for member, part in zip(members, ramps, strict=True)
         ]
         plan = self._plan
         if plan is not None and plan.ring is self._ring and plan.flow == tuple(flow):
             return  # a quiet cluster keeps its plan, and so its keys
         self._plan = make_plan(members, self._ring, flow, ramps)
+
+    def hold_diversion(self, factor: float | None) -> None:
+        """Active protection, level 1: from the next tick on, diversion by availability keeps *factor* of its size and
+        does not grow; None frees it. Only as far as that relieves the healthy: a call to a node that succeeds with a
+        spares them a, and costs them a retry with 1 - a, so a node gains 2a - 1 of the relief, and a dead one none."""
+        self._held = factor
+
+    def _kept(self, member: Member) -> float:
+        if self._is_panic:
+            return 1.0
+        if self._held is None or member.kept >= 1.0:
+            return member.kept
+        relief = (1.0 - self._held) * max(0.0, 2.0 * member.sick_rate - 1.0)
+        return 1.0 - (1.0 - member.kept) * (1.0 - relief)
 
     def _build_ring(self, now_s: float) -> Plan:
         """At the first call with a key, and from then on whenever the members change."""

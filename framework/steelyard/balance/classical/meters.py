@@ -1,0 +1,250 @@
+"""Meters: how loaded a node is, as a number; smaller is better. Each is half of a policy, a chooser is the other half.
+
+Costs are divided by the static weight, so that open calls come out in proportion to weights. A meter may be 0 for many
+nodes at once (an idle fleet): choosers break ties by weight, never by position.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import exp, sqrt
+from typing import Any, Protocol
+
+from steelyard.model import Outcome
+
+from ..settings import check_range
+from .trace import Traced
+
+
+class Meter(Protocol):
+    """``cost`` is read at every comparison; the other methods feed what the meter remembers in ``candidate.trace``."""
+
+    def new_trace(self, now_s: float) -> Any: ...
+
+    def cost(self, candidate: Traced, now_s: float) -> float: ...
+
+    def started(self, candidate: Traced, now_s: float) -> None: ...
+
+    def ended(
+        self, candidate: Traced, outcome: Outcome, now_s: float, latency_s: float, is_transport: bool
+    ) -> None: ...
+
+
+class InFlight:
+    """Own open calls over weight (Dubbo's leastactive; Envoy's and gRPC's least request).
+
+    Always counting: Dubbo counts only where a filter was configured, and without it all nodes look idle.
+    """
+
+    def new_trace(self, now_s: float) -> Any:
+        return None
+
+    def cost(self, candidate: Traced, now_s: float) -> float:
+        return candidate.in_flight / candidate.weight
+
+    def started(self, candidate: Traced, now_s: float) -> None:
+        """Counted by every policy."""
+
+    def ended(self, candidate: Traced, outcome: Outcome, now_s: float, latency_s: float, is_transport: bool) -> None:
+        """Counted by every policy."""
+
+
+class Constant(InFlight):
+    """All alike: for choosers that go by order or zone alone."""
+
+    def cost(self, candidate: Traced, now_s: float) -> float:
+        return 0.0
+
+
+@dataclass(slots=True)
+class Elapsed:
+    """Successes since ``begun_s`` and their total latency."""
+
+    begun_s: float
+    count: int = 0
+    total_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShortestResponseSettings:
+    """``slide_s``: how long successes count before the average starts anew (Dubbo: 30 s; 1..3600)."""
+
+    slide_s: float = 30.0
+
+    def __post_init__(self) -> None:
+        check_range("slide_s", self.slide_s, 1.0, 3600.0)
+
+
+class ResponseTime:
+    """Mean latency of successes times (open calls + 1): what the next call would wait (Dubbo's shortestresponse).
+
+    A node without a success in this window costs 0 and is tried. As in Dubbo, failures do not count: a node that fails
+    fast keeps a good average and attracts.
+    """
+
+    def __init__(self, settings: ShortestResponseSettings) -> None:
+        self._slide_s = settings.slide_s
+
+    def new_trace(self, now_s: float) -> Elapsed:
+        return Elapsed(now_s)
+
+    def cost(self, candidate: Traced, now_s: float) -> float:
+        elapsed: Elapsed = candidate.trace
+        if not elapsed.count or now_s - elapsed.begun_s > self._slide_s:
+            return 0.0
+        return elapsed.total_s / elapsed.count * (candidate.in_flight + 1) / candidate.weight
+
+    def started(self, candidate: Traced, now_s: float) -> None:
+        """Latency is what counts."""
+
+    def ended(self, candidate: Traced, outcome: Outcome, now_s: float, latency_s: float, is_transport: bool) -> None:
+        if outcome is not Outcome.OK:
+            return
+        elapsed: Elapsed = candidate.trace
+        if now_s - elapsed.begun_s > self._slide_s:
+            elapsed.begun_s, elapsed.count, elapsed.total_s = now_s, 0, 0.0
+        elapsed.count += 1
+        elapsed.total_s += max(0.0, latency_s)
+
+
+@dataclass(slots=True)
+class Peak:
+    level_s: float = 0.0
+    at_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PeakEwmaSettings:
+    """``decay_s``: time constant of forgetting (Finagle's decayTime: 10 s; 0.1..3600)."""
+
+    decay_s: float = 10.0
+
+    def __post_init__(self) -> None:
+        check_range("decay_s", self.decay_s, 0.1, 3600.0)
+
+
+class PeakEwma:
+    """Latency average that jumps up with every peak and comes down slowly, times (open calls + 1) (Finagle's PeakEwma).
+
+    All outcomes count, as in Finagle: the clock stops when the call is over, however it ended. So failing fast
+    attracts here too. A node without history but with open calls is put last until the first answer.
+    """
+
+    _UNPROVEN_S = 1e6
+
+    def __init__(self, settings: PeakEwmaSettings) -> None:
+        self._decay_s = settings.decay_s
+
+    def new_trace(self, now_s: float) -> Peak:
+        return Peak(0.0, now_s)
+
+    def cost(self, candidate: Traced, now_s: float) -> float:
+        peak: Peak = candidate.trace
+        if peak.level_s == 0.0:
+            return self._UNPROVEN_S + candidate.in_flight if candidate.in_flight else 0.0
+        level_s = peak.level_s * exp(-max(0.0, now_s - peak.at_s) / self._decay_s)
+        return level_s * (candidate.in_flight + 1) / candidate.weight
+
+    def started(self, candidate: Traced, now_s: float) -> None:
+        """Latency is what counts."""
+
+    def ended(self, candidate: Traced, outcome: Outcome, now_s: float, latency_s: float, is_transport: bool) -> None:
+        peak: Peak = candidate.trace
+        keep = exp(-max(0.0, now_s - peak.at_s) / self._decay_s)
+        peak.level_s = latency_s if latency_s > peak.level_s else peak.level_s * keep + latency_s * (1.0 - keep)
+        peak.at_s = max(peak.at_s, now_s)
+
+
+@dataclass(slots=True)
+class Answered:
+    """What Dubbo's AdaptiveMetrics keeps per provider. ``latency_s`` is the average over answers."""
+
+    picked_at_s: float
+    answered_at_s: float
+    latency_s: float = 0.0
+    sent: int = 0
+    ok: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdaptiveSettings:
+    """``timeout_s``: Dubbo's unit of impatience, its default timeout (1 s; 0.01..600): a node not picked for two of
+    these is picked next, and one that does not answer for one of these is charged two."""
+
+    timeout_s: float = 1.0
+
+    def __post_init__(self) -> None:
+        check_range("timeout_s", self.timeout_s, 0.01, 600.0)
+
+
+class AdaptiveLoad:
+    """Dubbo's adaptive:  cpu * (sqrt(latency_ms) + 1) * (open + 1) / (success_rate * weight + 1).
+
+    cpu is the reported load. Dubbo reads a missing report as 0, which sends a silent node everything; here it is 1, so
+    that the other factors decide.
+    """
+
+    def __init__(self, settings: AdaptiveSettings) -> None:
+        self._timeout_s = settings.timeout_s
+
+    def new_trace(self, now_s: float) -> Answered:
+        return Answered(now_s, now_s)
+
+    def cost(self, candidate: Traced, now_s: float) -> float:
+        answered: Answered = candidate.trace
+        if now_s - answered.picked_at_s > 2 * self._timeout_s:
+            return 0.0
+        silent = (now_s - answered.answered_at_s) / self._timeout_s
+        latency_s = answered.latency_s
+        if silent > 1.0:
+            # Nothing heard: halved for every timeout when nothing is owed, charged two timeouts when something is.
+            owes = answered.picked_at_s > answered.answered_at_s
+            latency_s = (latency_s + (2 * self._timeout_s if owes else latency_s * 0.5 ** min(silent, 60.0))) / 2
+        load = candidate.load.load
+        success = answered.ok / (answered.sent + 1)
+        pressure = (1.0 if load is None else load) * (sqrt(latency_s * 1e3) + 1.0) * (candidate.in_flight + 1)
+        return pressure / (success * candidate.weight + 1.0)
+
+    def started(self, candidate: Traced, now_s: float) -> None:
+        answered: Answered = candidate.trace
+        answered.picked_at_s = now_s
+        answered.sent += 1
+
+    def ended(self, candidate: Traced, outcome: Outcome, now_s: float, latency_s: float, is_transport: bool) -> None:
+        answered: Answered = candidate.trace
+        answered.answered_at_s = now_s
+        answered.latency_s = (answered.latency_s + max(0.0, latency_s)) / 2
+        if outcome is Outcome.OK:
+            answered.ok += 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AvailableSettings:
+    """``retry_after_s``: how long a node is passed over after a transport failure (0..3600)."""
+
+    retry_after_s: float = 5.0
+
+    def __post_init__(self) -> None:
+        check_range("retry_after_s", self.retry_after_s, 0.0, 3600.0)
+
+
+class Reachability:
+    """0 for a node whose last call reached it, else how recently it did not: the longest ago is tried first."""
+
+    _NEVER = float("-inf")
+
+    def __init__(self, settings: AvailableSettings) -> None:
+        self._retry_after_s = settings.retry_after_s
+
+    def new_trace(self, now_s: float) -> float:
+        return self._NEVER
+
+    def cost(self, candidate: Traced, now_s: float) -> float:
+        failed_at_s: float = candidate.trace
+        return max(0.0, self._retry_after_s - (now_s - failed_at_s))
+
+    def started(self, candidate: Traced, now_s: float) -> None:
+        """Only endings tell."""
+
+    def ended(self, candidate: Traced, outcome: Outcome, now_s: float, latency_s: float, is_transport: bool) -> None:
+        candidate.trace = now_s if outcome is Outcome.FAILED and is_transport else self._NEVER

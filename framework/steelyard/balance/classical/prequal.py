@@ -1,0 +1,237 @@
+"""Prequal: probing to reduce queuing and latency (Wydrowski, Kleinberg, Rumble, Archer, NSDI 2024; arXiv 2312.10172).
+
+Nodes are asked, asynchronously and a few per call, how many calls they have in flight and how long a call takes them at
+that number. Answers wait in a small pool; each call takes its node from the pool by the hot-cold lexicographic rule: a
+probe is *hot* when its in-flight count exceeds the ``hot_quantile`` of those seen lately. Among cold ones the lowest
+latency wins; when all are hot, the lowest in-flight count.
+
+Probes age (1 s), are used a few times only, count the calls that we sent there since, and are taken out at a steady
+rate, the oldest and the worst in turn: a pool from which only good ones are used would fill up with bad ones.
+
+Who uses this policy asks ``probes()`` after each call and about once a second, sends those probes, and hands the
+answers to ``probed()``. Until two answers are in the pool calls are spread at random, as in the paper. Its defence
+against nodes that fail fast is described there without numbers and is not built.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left, insort
+from collections import deque
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from steelyard_registry.node import Node
+
+from ..candidate import Candidate
+from ..draw import Dice
+from ..policy import PolicyBase
+from ..settings import check_range
+from .spreaders import Draw
+from .trace import Traced
+
+_RECENT = 128  # in-flight counts that the quantile is taken of: some eight pools
+_MOST_USES = 1_000
+_PROBES_AT_ONCE = 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PrequalSettings:
+    """The paper's parameters and baseline values.
+
+    ``pool_size`` m (2..1024); ``probe_rate`` probes a call (0..100); ``remove_rate`` probes taken out a call (0..100);
+    ``hot_quantile`` Q_RIF (0..1; 1 calls nothing hot, which is latency control); ``max_age_s`` (0.01..600);
+    ``net_gain`` delta (0..100), how much faster than they are used up probes are to come in; ``idle_probe_s``
+    (0.01..600): a consumer without calls sends a probe this often.
+    """
+
+    pool_size: int = 16
+    probe_rate: float = 3.0
+    remove_rate: float = 1.0
+    hot_quantile: float = 2.0**-0.25
+    max_age_s: float = 1.0
+    net_gain: float = 1.0
+    idle_probe_s: float = 1.0
+
+    def __post_init__(self) -> None:
+        check_range("pool_size", self.pool_size, 2, 1024)
+        check_range("probe_rate", self.probe_rate, 0.0, 100.0)
+        check_range("remove_rate", self.remove_rate, 0.0, 100.0)
+        check_range("hot_quantile", self.hot_quantile, 0.0, 1.0)
+        check_range("max_age_s", self.max_age_s, 0.01, 600.0)
+        check_range("net_gain", self.net_gain, 0.0, 100.0)
+        check_range("idle_probe_s", self.idle_probe_s, 0.01, 600.0)
+
+
+class Probe:
+    """An answer in the pool. ``in_flight`` grows with the calls sent there since."""
+
+    __slots__ = ("at_s", "candidate", "in_flight", "latency_s", "uses_left")
+
+    def __init__(self, candidate: Traced, at_s: float, in_flight: int, latency_s: float, uses_left: int) -> None:
+        self.candidate = candidate
+        self.at_s = at_s
+        self.in_flight = in_flight
+        self.latency_s = latency_s
+        self.uses_left = uses_left
+
+
+class Prequal(PolicyBase[Traced]):
+    name = "prequal"
+
+    def __init__(self, settings: PrequalSettings | None = None) -> None:
+        super().__init__()
+        self._settings = settings or PrequalSettings()
+        self._pool: list[Probe] = []
+        self._recent: deque[int] = deque()
+        self._sorted: list[int] = []
+        self._fallback = Draw()
+        self._probes_owed = 0.0
+        self._removals_owed = 0.0
+        self._uses_owed = 0.0
+        self._removes_oldest = True
+        self._probed_at_s = -math.inf
+
+    def pick(self, now_s: float, dice: Dice, key: int | None = None, excluded: Collection[str] = ()) -> Traced | None:
+        if not self.eligible:
+            return None
+        self._expire(now_s)
+        hot_above = self._hot_above()
+        best: Probe | None = None
+        best_rank = (True, 0.0)
+        usable = 0
+        for probe in self._pool:
+            if excluded and probe.candidate.identity in excluded:
+                continue
+            usable += 1
+            is_hot = probe.in_flight > hot_above
+            rank = (is_hot, float(probe.in_flight) if is_hot else probe.latency_s)
+            if best is None or rank < best_rank:
+                best, best_rank = probe, rank
+        if best is None or (usable < 2 and len(self.eligible) > 1):
+            return self._fallback.pick(now_s, dice, None, excluded)
+        return best.candidate
+
+    def started(self, candidate: Candidate, now_s: float) -> None:
+        super().started(candidate, now_s)
+        self._probes_owed = min(self._probes_owed + self._settings.probe_rate, float(_PROBES_AT_ONCE))
+        used: Probe | None = None
+        for probe in self._pool:
+            if probe.candidate is candidate:
+                probe.in_flight += 1
+                used = used or probe
+        if used is not None:
+            used.uses_left -= 1
+            if used.uses_left <= 0:
+                self._pool.remove(used)
+        self._removals_owed += self._settings.remove_rate
+        while self._removals_owed >= 1.0:
+            self._removals_owed -= 1.0
+            self._remove_one()
+
+    def probes(self, now_s: float, dice: Dice) -> Sequence[Traced]:
+        """The nodes to be probed now: different ones, drawn uniformly."""
+        if self._probes_owed < 1.0 and now_s - self._probed_at_s >= self._settings.idle_probe_s:
+            self._probes_owed = 1.0
+        count = min(int(self._probes_owed), len(self.eligible))
+        if count <= 0:
+            return ()
+        self._probes_owed -= int(self._probes_owed)
+        self._probed_at_s = now_s
+        # Floyd's sample: `count` different places in `count` steps, whatever the number of nodes.
+        places: set[int] = set()
+        for top in range(len(self.eligible) - count, len(self.eligible)):
+            at = int(dice() * (top + 1))
+            places.add(top if at in places else at)
+        return [self.eligible[at] for at in sorted(places)]
+
+    def probed(self, candidate: Candidate, now_s: float, *, in_flight: int, latency_s: float) -> None:
+        """*candidate* has answered a probe. An answer that makes no sense, or of a node that has left, is dropped."""
+        if not candidate.is_member or in_flight < 0 or not 0.0 <= latency_s < math.inf:
+            return
+        assert isinstance(candidate, Traced)
+        if len(self._pool) >= self._settings.pool_size:
+            self._pool.remove(min(self._pool, key=lambda probe: probe.at_s))
+        self._uses_owed += self._uses()
+        uses = int(self._uses_owed)
+        self._uses_owed -= uses
+        self._pool.append(Probe(candidate, now_s, in_flight, latency_s, uses))
+        self._recent.append(in_flight)
+        insort(self._sorted, in_flight)
+        if len(self._recent) > _RECENT:
+            del self._sorted[bisect_left(self._sorted, self._recent.popleft())]
+
+    def _uses(self) -> float:
+        """b_reuse = max(1, (1 + delta) / ((1 - m/n) * r_probe - r_remove)), which keeps the pool full; a fraction is
+        carried over from probe to probe."""
+        settings = self._settings
+        left = 1.0 - settings.pool_size / max(1, len(self.eligible))
+        rate = left * settings.probe_rate - settings.remove_rate
+        if rate <= 0.0:
+            # Fewer probes come in than go out unused: with few nodes each probe soon has a fresher one beside it.
+            return 1.0 if left <= 0.0 else float(_MOST_USES)
+        return min(float(_MOST_USES), max(1.0, (1.0 + settings.net_gain) / rate))
+
+    def _hot_above(self) -> float:
+        if self._settings.hot_quantile >= 1.0 or not self._sorted:
+            return math.inf
+        if self._settings.hot_quantile <= 0.0:
+            return -1.0
+        return self._sorted[int(self._settings.hot_quantile * (len(self._sorted) - 1))]
+
+    def _expire(self, now_s: float) -> None:
+        oldest_s = now_s - self._settings.max_age_s
+        if any(probe.at_s < oldest_s for probe in self._pool):
+            self._pool = [probe for probe in self._pool if probe.at_s >= oldest_s]
+
+    def _remove_one(self) -> None:
+        if not self._pool:
+            return
+        if self._removes_oldest:
+            gone = min(self._pool, key=lambda probe: probe.at_s)
+        else:
+            hot_above = self._hot_above()
+            is_any_hot = any(probe.in_flight > hot_above for probe in self._pool)
+            gone = max(self._pool, key=lambda probe: probe.in_flight if is_any_hot else probe.latency_s)
+        self._removes_oldest = not self._removes_oldest
+        self._pool.remove(gone)
+
+    def _new_candidate(self, node: Node, now_s: float) -> Traced:
+        return Traced(node, now_s)
+
+    def _rebuild(self, now_s: float) -> None:
+        self._pool = [probe for probe in self._pool if probe.candidate.is_member and probe.candidate.weight > 0]
+        if self.eligible:
+            self._fallback.set_weights(self.eligible, [float(member.weight) for member in self.eligible])
+
+
+class LatencyByLoad:
+    """The provider's half: the latency a probe is answered with, the median of recent ones at a similar in-flight
+    count.
+
+    Counts are similar when they differ by less than a fifth (buckets of a quarter of an octave); each bucket keeps the
+    16 newest latencies, and an empty one is answered by the nearest that is not.
+    """
+
+    _KEPT = 16
+
+    def __init__(self) -> None:
+        self._buckets: dict[int, deque[float]] = {}
+
+    def observe(self, in_flight: int, latency_s: float) -> None:
+        """A call that found *in_flight* others when it arrived took *latency_s*."""
+        self._buckets.setdefault(self._bucket(in_flight), deque(maxlen=self._KEPT)).append(latency_s)
+
+    def estimate(self, in_flight: int) -> float:
+        """Seconds; 0 before the first call, so that a new node is tried."""
+        if not self._buckets:
+            return 0.0
+        bucket = self._bucket(in_flight)
+        kept = self._buckets.get(bucket)
+        if kept is None:
+            kept = self._buckets[min(self._buckets, key=lambda one: (abs(one - bucket), one))]
+        return median(kept)
+
+    def _bucket(self, in_flight: int) -> int:
+        return int(4.0 * math.log2(max(0, in_flight) + 1))
