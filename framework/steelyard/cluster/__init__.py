@@ -3,7 +3,7 @@
 from .channels import ChannelPool
 from .control import control_loop
 from .directory import Directory
-from .invoker import ClusterInvoker, Failover
+from .invoker import ClusterInvoker, Failover, FailoverStatistics
 from .registries import open_at
 from .verdict import is_business, is_transport, may_repeat, outcome_of
 from .where import Predicate, where
@@ -13,6 +13,7 @@ __all__ = [
     "ClusterInvoker",
     "Directory",
     "Failover",
+    "FailoverStatistics",
     "Predicate",
     "control_loop",
     "is_business",

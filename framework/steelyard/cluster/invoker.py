@@ -1,9 +1,9 @@
 """ClusterInvoker: a whole cluster as one Invoker. Pick, send, account, and on failure another node (failover).
 
 Failover is Dubbo's default strategy with three bounds that Dubbo lacks: only what certainly did not run or is declared
-idempotent is repeated, a retry budget keeps retries to a fifth of the calls, and the deadline is the whole call's, not
-each attempt's. Every started call is ended exactly once, whatever happens to it, so that in-flight counts return to
-zero.
+idempotent is repeated, a retry budget keeps retries and hedges (``hedging``) to a fifth of the calls, and the deadline
+is the whole call's, not each attempt's. Every started attempt is ended exactly once, whatever happens to it, so that
+in-flight counts return to zero.
 """
 
 from __future__ import annotations
@@ -15,12 +15,13 @@ from dataclasses import dataclass
 
 from steelyard.balance import Candidate, Policy
 from steelyard.errors import ConfigError, DeadlineExceeded, RpcError
-from steelyard.guard import RetryBudget, backoff_s
-from steelyard.model import Invocation, Outcome, Reply
+from steelyard.guard import Protection, RetryBudget, backoff_s
+from steelyard.model import CallShape, Invocation, Outcome, Reply
 from steelyard.telemetry import note_attempt
 from steelyard.wire import ChannelState
 
 from .directory import Directory
+from .hedging import Attempt, BeatenAttempts, Hedging
 from .stream import AccountedStream
 from .verdict import is_transport, may_repeat, outcome_of
 
@@ -30,16 +31,37 @@ log = logging.getLogger(__name__)
 @dataclass(frozen=True, slots=True)
 class Failover:
     """``retries``: further attempts on other nodes [2, Dubbo's default; 0 means none]. The first retry goes out at
-    once, since it goes elsewhere; later ones wait with full jitter, from ``base_backoff_s``."""
+    once, since it goes elsewhere; later ones wait with full jitter, from ``base_backoff_s``. ``hedge_after``: an
+    idempotent call that has taken so many times its method's 95th percentile is sent to a second node as well [2; 0:
+    never], but not before ``hedge_floor_s``: below 10 ms it is the event loop that is late, and not the node."""
 
     retries: int = 2
     base_backoff_s: float = 0.01
+    hedge_after: float = 2.0
+    hedge_floor_s: float = 0.01
 
     def __post_init__(self) -> None:
         if not 0 <= self.retries <= 16:
             raise ConfigError(f"Failover.retries: 0 to 16, not {self.retries!r}")
         if not 0 <= self.base_backoff_s <= 10:
             raise ConfigError(f"Failover.base_backoff_s: 0 to 10 seconds, not {self.base_backoff_s!r}")
+        if self.hedge_after != 0 and not 1 <= self.hedge_after <= 1000:
+            raise ConfigError(f"Failover.hedge_after: 0 (never) or 1 to 1000, not {self.hedge_after!r}")
+        if not 0 <= self.hedge_floor_s <= 10:
+            raise ConfigError(f"Failover.hedge_floor_s: 0 to 10 seconds, not {self.hedge_floor_s!r}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FailoverStatistics:
+    """Since the start: ``calls``; ``attempts`` at nodes; ``retries`` and ``hedges`` among them; ``hedges_won``, that
+    answered first; ``denied``, retries and hedges that the budget refused."""
+
+    calls: int
+    attempts: int
+    retries: int
+    hedges: int
+    hedges_won: int
+    denied: int
 
 
 class ClusterInvoker:
@@ -54,6 +76,7 @@ class ClusterInvoker:
         dice: Callable[[], float],
         failover: Failover | None = None,
         budget: RetryBudget | None = None,
+        protection: Protection | None = None,
     ) -> None:
         self._directory = directory
         self._policy = policy
@@ -61,10 +84,23 @@ class ClusterInvoker:
         self._dice = dice
         self._failover = failover or Failover()
         self._budget = budget or RetryBudget()
+        self._protection = protection
+        self._calls = self._attempts = self._retries = 0
+        self._beaten = BeatenAttempts(self._end_beaten, clock=clock)
+        self._hedging: Hedging | None = None
+        if self._failover.retries and self._failover.hedge_after:
+            self._hedging = Hedging(
+                self._send,
+                self._choose_rival,
+                clock=clock,
+                after=self._failover.hedge_after,
+                floor_s=self._failover.hedge_floor_s,
+            )
 
     async def __call__(self, invocation: Invocation) -> Reply:
         tried: list[str] = []
         failure: RpcError | None = None
+        self._calls += 1
         self._budget.deposit(self._clock())
         while True:
             candidate = self._pick(invocation, tried)
@@ -74,7 +110,9 @@ class ClusterInvoker:
                 candidate = await self._first_candidate(invocation)
             tried.append(candidate.node.identity)
             try:
-                return await self._send(candidate, invocation)
+                if self._hedging is not None and _is_hedged(invocation):
+                    return await self._hedging.run(candidate, invocation, tried)
+                return await self._send(candidate, invocation, None)
             except RpcError as error:
                 if not await self._goes_on(error, invocation, len(tried)):
                     raise
@@ -113,44 +151,75 @@ class ClusterInvoker:
             raise self._directory.absent()
         return candidate
 
-    async def _send(self, candidate: Candidate, invocation: Invocation) -> Reply:
-        policy, node = self._policy, candidate.node
+    async def _send(self, candidate: Candidate, invocation: Invocation, attempt: Attempt | None) -> Reply:
+        node = candidate.node
         channel = self._directory.channel(node.address)
         if channel is None:
             raise self._directory.absent()
         started_s = self._clock()
-        policy.started(candidate, started_s)
+        self._policy.started(candidate, started_s)
+        self._attempts += 1
         note_attempt(node)
         try:
             reply = await channel(invocation)
         except RpcError as error:
-            now_s = self._clock()
             error.node = node.identity
-            policy.ended(
-                candidate,
-                outcome_of(error),
-                now_s,
-                latency_s=now_s - started_s,
-                is_transport=is_transport(error),
-            )
+            self._end(candidate, outcome_of(error), started_s, is_transport=is_transport(error))
+            if error.is_remote and self._beaten:
+                self._beaten.heard(node.identity)
             raise
         except BaseException:
-            now_s = self._clock()
-            policy.ended(candidate, Outcome.IGNORED, now_s, latency_s=now_s - started_s)
+            if attempt is not None and attempt.reply is not None:
+                self._beaten.add(candidate, started_s, invocation.deadline_at)
+            else:
+                self._end(candidate, Outcome.IGNORED, started_s)
             raise
+        if self._beaten:
+            self._beaten.heard(node.identity)
         if reply.stream is not None:
             return Reply(
-                stream=AccountedStream(reply.stream, policy, candidate, self._clock, started_s),
-                attachments=reply.attachments,
+                stream=AccountedStream(reply.stream, self._end, candidate, started_s), attachments=reply.attachments
             )
-        now_s = self._clock()
-        policy.ended(candidate, Outcome.OK, now_s, latency_s=now_s - started_s, in_flight=reply.in_flight)
+        self._end(candidate, Outcome.OK, started_s, in_flight=reply.in_flight)
         return reply
+
+    def _end(
+        self,
+        candidate: Candidate,
+        outcome: Outcome,
+        started_s: float,
+        *,
+        is_transport: bool = False,
+        in_flight: int | None = None,
+    ) -> None:
+        """The one place where an attempt is accounted: to the balancer, and to protection."""
+        now_s = self._clock()
+        self._policy.ended(
+            candidate, outcome, now_s, latency_s=now_s - started_s, in_flight=in_flight, is_transport=is_transport
+        )
+        if self._protection is not None and outcome is not Outcome.IGNORED:
+            self._protection.node_ended(candidate.node.identity, outcome is Outcome.OK)
+
+    def _end_beaten(self, candidate: Candidate, outcome: Outcome, started_s: float) -> None:
+        self._end(candidate, outcome, started_s)
+
+    def _choose_rival(self, invocation: Invocation, tried: list[str]) -> Candidate | None:
+        """The node for a hedge, paid from the budget; None when there shall be none."""
+        now_s = self._clock()
+        if len(tried) > self._failover.retries or now_s >= invocation.deadline_at or not self._may_retry():
+            return None
+        candidate = self._pick(invocation, tried)
+        if candidate is None or not self._budget.try_withdraw(now_s):
+            return None
+        return candidate
+
+    def _may_retry(self) -> bool:
+        return self._protection is None or self._protection.may_retry
 
     async def _goes_on(self, error: RpcError, invocation: Invocation, attempts: int) -> bool:
         """Whether to try another node after *error*; waits the back-off when so."""
         is_idempotent = invocation.spec is not None and invocation.spec.is_idempotent
-        if attempts > self._failover.retries or not may_repeat(error, is_idempotent):
+        if attempts > self._failover.retries or not may_repeat(error, is_idempotent) or not self._may_retry():
             return False
         now_s = self._clock()
         wait_s = 0.0
@@ -161,7 +230,31 @@ class ClusterInvoker:
         log.debug("%s.%s: attempt %d failed (%s)", invocation.service, invocation.method, attempts, error)
         if wait_s:
             await asyncio.sleep(wait_s)
+        self._retries += 1
         return True
+
+    def statistics(self) -> FailoverStatistics:
+        """How many attempts the calls took."""
+        hedging = self._hedging
+        return FailoverStatistics(
+            calls=self._calls,
+            attempts=self._attempts,
+            retries=self._retries,
+            hedges=hedging.hedges if hedging is not None else 0,
+            hedges_won=hedging.won if hedging is not None else 0,
+            denied=self._budget.denied,
+        )
+
+    async def close(self) -> None:
+        """Ends the hedges under way. Call it when no more calls come."""
+        if self._hedging is not None:
+            await self._hedging.close()
+        self._beaten.close()
+
+
+def _is_hedged(invocation: Invocation) -> bool:
+    spec = invocation.spec
+    return spec is not None and spec.is_idempotent and spec.shape is CallShape.UNARY
 
 
 def _remaining(invocation: Invocation, now_s: float) -> float | None:

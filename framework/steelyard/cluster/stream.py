@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
-from steelyard.balance import Candidate, Policy
+from steelyard.balance import Candidate
 from steelyard.errors import RpcError
 from steelyard.model import Outcome
 
@@ -18,15 +18,14 @@ class AccountedStream(AsyncIterator[Any]):
     def __init__(
         self,
         stream: AsyncIterator[Any],
-        policy: Policy,
+        end: Callable[..., None],
         candidate: Candidate,
-        clock: Callable[[], float],
         started_s: float,
     ) -> None:
+        """*end* (candidate, outcome, started_s, is_transport=) accounts the attempt."""
         self._stream = stream
-        self._policy = policy
+        self._account = end
         self._candidate = candidate
-        self._clock = clock
         self._started_s = started_s
         self._is_open = True
 
@@ -56,14 +55,7 @@ class AccountedStream(AsyncIterator[Any]):
     def _end(self, outcome: Outcome, is_transport: bool = False) -> None:
         if self._is_open:
             self._is_open = False
-            now_s = self._clock()
-            self._policy.ended(
-                self._candidate,
-                outcome,
-                now_s,
-                latency_s=now_s - self._started_s,
-                is_transport=is_transport,
-            )
+            self._account(self._candidate, outcome, self._started_s, is_transport=is_transport)
 
     def __del__(self) -> None:
         self._end(Outcome.IGNORED)

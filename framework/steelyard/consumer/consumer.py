@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack
 from types import TracebackType
 from typing import Any, Self, TypeVar, cast
 
@@ -12,7 +13,8 @@ from steelyard.balance import make_policy
 from steelyard.cluster import ChannelPool, Failover, open_at, where
 from steelyard.codec import MethodCodec, codec_for, generic_codec
 from steelyard.errors import ConfigError
-from steelyard.filter import Codecs
+from steelyard.filter import OWN_FALLBACK, Codecs, Mode, Switches
+from steelyard.guard import Protection, ProtectionSettings
 from steelyard.invoke import Stack
 from steelyard.model import MethodSpec, ServiceSpec
 from steelyard.service import service_spec
@@ -26,6 +28,8 @@ from .reference import Reference, ReferenceStatistics, default_stack
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
+
+DEFAULT_PROTECTION = ProtectionSettings()
 
 
 class Consumer:
@@ -61,6 +65,7 @@ class Consumer:
         self._registry: Registry | None = None
         self._channels: ChannelPool | None = None
         self._references: list[Reference] = []
+        self._closing: asyncio.Task[None] | None = None
 
     @property
     def registry(self) -> Registry:
@@ -75,26 +80,36 @@ class Consumer:
 
     def refer(
         self,
-        contract: type[T],
+        contract: Callable[..., T],
         *,
         where: str | None = None,
         policy: str = "dual",
         timeout_s: float | None = None,
         retries: int = 2,
+        hedging: bool = True,
+        protection: ProtectionSettings | None = DEFAULT_PROTECTION,
         version: str | None = None,
         group: str | None = None,
         stack: Callable[[Stack], Stack] | None = None,
     ) -> T:
-        """An object with the contract's methods, each of which calls the cluster. Refer once and keep it.
+        """An object with the contract's methods, each of which calls the cluster. Refer once and keep it: every
+        reference has loops and statistics of its own until the consumer is closed.
 
         ``where`` picks nodes by their facts (``hw.kind == 'gpu' and zone == 'a'``). ``policy`` names the balancing
-        policy [dual]. ``version`` and ``group`` override the contract's; ``*`` takes any. ``stack`` edits the filters:
+        policy [dual]. ``retries``: further attempts on other nodes (0: none at all); ``hedging``: idempotent calls that
+        take unusually long are one of them. ``protection``: the numbers of active protection (None: off). ``version``
+        and ``group`` override the contract's; ``*`` takes any. ``stack`` edits the filters:
         ``stack=lambda s: s.insert_before("codec", Position("mine", my_filter, "why"))``.
+
+        ``timeout_s`` is the deadline of methods that declare none, in place of the consumer's; ``with_options`` sets it
+        for every method. Raises ContractError for what is no service, and ConfigError for a setting or a consumer that is not open.
         """
-        spec = service_spec(contract)
+        # Typed as a callable: type checkers refuse an abstract class or a protocol as type[T], and not as this.
+        spec = service_spec(cast("type", contract))
         spec = _with_key(spec, version, group)
         codecs = {(spec.key, name): codec_for(method) for name, method in spec.methods.items()}
-        return cast(T, self._refer(spec, codecs, where, policy, timeout_s, retries, stack))
+        failover = _failover(retries, hedging)
+        return cast(T, self._refer(spec, codecs, where, policy, timeout_s, failover, protection, stack))
 
     def generic(
         self,
@@ -105,6 +120,8 @@ class Consumer:
         policy: str = "dual",
         timeout_s: float | None = None,
         retries: int = 2,
+        hedging: bool = True,
+        protection: ProtectionSettings | None = DEFAULT_PROTECTION,
         codec: MethodCodec | None = None,
         stack: Callable[[Stack], Stack] | None = None,
     ) -> Any:
@@ -119,7 +136,8 @@ class Consumer:
             methods={method.name: method for method in methods},
         )
         codecs = {(spec.key, method.name): codec or generic_codec() for method in methods}
-        return self._refer(spec, codecs, where, policy, timeout_s, retries, stack)
+        failover = _failover(retries, hedging)
+        return self._refer(spec, codecs, where, policy, timeout_s, failover, protection, stack)
 
     def _refer(
         self,
@@ -128,18 +146,26 @@ class Consumer:
         expression: str | None,
         policy: str,
         timeout_s: float | None,
-        retries: int,
+        failover: Failover,
+        protection: ProtectionSettings | None,
         edit: Callable[[Stack], Stack] | None,
     ) -> Proxy:
         registry, channels = self._opened()
-        own = default_stack(spec, codecs, self._telemetry)
+        if timeout_s is not None and not timeout_s > 0:
+            raise ConfigError(f"refer: timeout_s: more than 0 seconds, not {timeout_s!r}")
+
+        def build_stack(law: Protection | None, switches: Switches) -> Stack:
+            own = default_stack(spec, codecs, self._telemetry, law, switches)
+            return edit(own) if edit else own
+
         reference = Reference(
             spec,
             registry,
             channels,
             make_policy(policy),
-            build_stack=lambda: edit(own) if edit else own,
-            failover=Failover(retries=retries),
+            build_stack=build_stack,
+            failover=failover,
+            protection=protection,
             predicate=where(expression) if expression else None,
             expression=expression or "",
             telemetry=self._telemetry,
@@ -162,18 +188,40 @@ class Consumer:
         """What the consumer knows of the nodes behind *proxy*, and why it treats them as it does."""
         return reference_of(proxy).statistics()
 
+    def switch(
+        self, proxy: object, mode: Mode | str | None, method: str | None = None, *, answer: Any = OWN_FALLBACK
+    ) -> None:
+        """An operator's word on a service (*method* None) or one method, at once and until taken back (*mode* None).
+
+        ``force``: never call, the fallback answers. ``fail``: call, the fallback answers after a failure (what a method
+        with a fallback does anyway). ``off``: call, and neither fallback nor protection steps in. *answer* takes the
+        place of the contract's fallback: a value, or a function of the call's arguments. Raises ConfigError.
+        """
+        reference = reference_of(proxy)
+        reference.switches.set(mode, method, answer=answer)
+        log.warning("%s.%s: switched to %s", reference.spec.key, method or "*", mode or "what the contract says")
+
     async def close(self) -> None:
-        """Ends the references and their connections, and the registry if this consumer opened it. Idempotent."""
+        """Ends the references and their connections, and the registry if this consumer opened it. Calls under way fail
+        with Unavailable.
+
+        Closing happens once, and everybody who asks for it waits for it; cancelling one who waits does not stop it."""
+        if self._closing is None or self._closing.done():
+            self._closing = asyncio.get_running_loop().create_task(self._close(), name="closing a consumer")
+        await asyncio.shield(self._closing)
+
+    async def _close(self) -> None:
         references, self._references = self._references, []
-        for reference in references:
-            await reference.close()
         channels, self._channels = self._channels, None
         registry, self._registry = self._registry, None
-        if channels is not None:
-            await channels.close()
-        if registry is not None and registry is not self._registry_at:
-            await registry.close()
-        await self._telemetry.aclose()
+        async with AsyncExitStack() as last:  # from the bottom up, each step whatever became of the one before
+            last.push_async_callback(self._telemetry.aclose)
+            if registry is not None and registry is not self._registry_at:
+                last.push_async_callback(registry.close)
+            if channels is not None:
+                last.push_async_callback(channels.close)
+            for reference in references:
+                last.push_async_callback(reference.close)
 
     def _opened(self) -> tuple[Registry, ChannelPool]:
         if self._registry is None or self._channels is None:
@@ -188,6 +236,10 @@ class Consumer:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.close()
+
+
+def _failover(retries: int, hedging: bool) -> Failover:
+    return Failover(retries=retries) if hedging else Failover(retries=retries, hedge_after=0)
 
 
 def _with_key(spec: ServiceSpec, version: str | None, group: str | None) -> ServiceSpec:

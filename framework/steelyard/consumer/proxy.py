@@ -11,7 +11,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Generator, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import Any, TypeVar, cast
+from typing import Any, NoReturn, Self, TypedDict, TypeVar, Unpack
 
 from steelyard.balance import hash_key
 from steelyard.errors import ConfigError
@@ -38,9 +38,46 @@ class CallOptions:
             raise ConfigError(f"timeout_s: more than 0 seconds, not {self.timeout_s!r}")
         if self.priority is not None and self.priority < 0:
             raise ConfigError(f"priority: 0 or more, not {self.priority!r}")
+        for key, value in self.attachments.items():
+            if not isinstance(key, str) or not isinstance(value, str):
+                raise ConfigError(f"attachments are text by text, not {key!r}: {value!r}")
+        object.__setattr__(self, "attachments", MappingProxyType(dict(self.attachments)))
 
 
-class Proxy:
+class Options(TypedDict, total=False):
+    """CallOptions by keyword: what is not given stays as it is."""
+
+    timeout_s: float | None
+    attachments: Mapping[str, str]
+    priority: int | None
+
+
+class Referred:
+    """What ``refer`` gives, of either consumer. It stands for a service and not for data: a copy is itself, and it
+    cannot leave its process."""
+
+    _reference: Reference
+
+    def _with(self, options: Options) -> Self:
+        raise NotImplementedError
+
+    def __getattr__(self, name: str) -> NoReturn:
+        if name.startswith("_"):  # also while it is being made
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        spec = self._reference.spec
+        raise AttributeError(f"{spec.key} has no method {name!r}; it has: {', '.join(sorted(spec.methods))}")
+
+    def __copy__(self) -> Self:
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        return self
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(f"{self!r} cannot be pickled: it belongs to the consumer of this process; refer to it there")
+
+
+class Proxy(Referred):
     """One referenced service. Its methods are the contract's; see ``with_options`` for settings by call."""
 
     def __init__(self, reference: Reference, timeout_s: float, options: CallOptions) -> None:
@@ -56,6 +93,9 @@ class Proxy:
             call = make(_opener(spec.key, method, self._timeout_s, self._options), invoker)
             setattr(self, method.name, _dressed(call, method, spec))
 
+    def _with(self, options: Options) -> Self:
+        return type(self)(self._reference, self._timeout_s, replace(self._options, **options))
+
     def __repr__(self) -> str:
         spec = self._reference.spec
         return f"<proxy of {spec.key}: {', '.join(sorted(spec.methods))}>"
@@ -63,17 +103,16 @@ class Proxy:
 
 def reference_of(proxy: object) -> Reference:
     """The reference behind what ``refer()`` gave; TypeError for anything else."""
-    if not isinstance(proxy, Proxy):
+    if not isinstance(proxy, Referred):
         raise TypeError(f"not something that refer() gave: {proxy!r}")
     return proxy._reference
 
 
-def with_options(proxy: T, **options: Any) -> T:
+def with_options(proxy: T, **options: Unpack[Options]) -> T:
     """A copy of *proxy* whose calls have other CallOptions: ``with_options(ctr, timeout_s=0.1, attachments={...})``."""
-    if not isinstance(proxy, Proxy):
+    if not isinstance(proxy, Referred):
         raise TypeError(f"with_options takes what refer() gave, not {type(proxy).__name__}")
-    changed = Proxy(proxy._reference, proxy._timeout_s, replace(proxy._options, **options))
-    return cast(T, changed)
+    return proxy._with(options)
 
 
 Opener = Callable[[tuple[Any, ...], dict[str, Any]], Invocation]

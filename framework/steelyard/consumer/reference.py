@@ -3,37 +3,71 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
 import time
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from steelyard.balance import Policy, PolicyStatistics
-from steelyard.cluster import ChannelPool, ClusterInvoker, Directory, Failover, Predicate, control_loop
+from steelyard.cluster import (
+    ChannelPool,
+    ClusterInvoker,
+    Directory,
+    Failover,
+    FailoverStatistics,
+    Predicate,
+    control_loop,
+)
 from steelyard.errors import NoProvider
-from steelyard.filter import Codecs, client_codec, client_metrics, client_tracing, degrade
+from steelyard.filter import Codecs, Switches, client_codec, client_metrics, client_tracing, degrade, recover
+from steelyard.guard import Protection, ProtectionEvent, ProtectionSettings, ProtectionStatistics
 from steelyard.invoke import Invoker, Position, Stack
 from steelyard.model import LoadReport, ServiceSpec
 from steelyard.telemetry import NodeReading, Telemetry
 from steelyard_registry import Node, Registry, ServiceKey, Snapshot
 
+log = logging.getLogger(__name__)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReferenceStatistics:
-    """What a reference sees now: the registry's snapshot and the policy's numbers for every node."""
+    """What a reference sees now: the registry's snapshot, the policy's numbers for every node, how many attempts the
+    calls took, protection's level and why (None: switched off), and the manual switches by method."""
 
     service: str
     snapshot: Snapshot
     balance: PolicyStatistics
+    failover: FailoverStatistics | None = None
+    protection: ProtectionStatistics | None = None
+    switches: Mapping[str, str] = field(default_factory=dict)
 
 
-def default_stack(spec: ServiceSpec, codecs: Codecs, telemetry: Telemetry) -> Stack:
-    """The filters of a reference, outermost first."""
-    return Stack(
+def default_stack(
+    spec: ServiceSpec,
+    codecs: Codecs,
+    telemetry: Telemetry,
+    protection: Protection | None = None,
+    switches: Switches | None = None,
+    clock: Callable[[], float] = time.monotonic,
+) -> Stack:
+    """The filters of a reference, outermost first. Without *protection* there is no ``recover``: it has nothing to
+    end."""
+    stack = Stack(
         Position("tracing", client_tracing(telemetry), "a span covers all that follows, retries and fallbacks too"),
         Position("metrics", client_metrics(telemetry), "measures what the caller sees"),
         Position("codec", client_codec(codecs), "values outside, bytes inside; a retry never encodes twice"),
-        Position("degrade", degrade(spec), "answers for the whole cluster, so after failover has given up"),
+        Position(
+            "degrade",
+            degrade(spec, protection=protection, switches=switches, clock=clock),
+            "answers for the whole cluster: before a call is sent, and after failover has given up",
+        ),
+    )
+    if protection is None:
+        return stack
+    return stack.insert_after(
+        "degrade",
+        Position("recover", recover(protection, clock), "judges by what is sent, once a call: so around failover"),
     )
 
 
@@ -47,8 +81,9 @@ class Reference:
         channels: ChannelPool,
         policy: Policy,
         *,
-        build_stack: Callable[[], Stack],
+        build_stack: Callable[[Protection | None, Switches], Stack],
         failover: Failover,
+        protection: ProtectionSettings | None,
         predicate: Predicate | None,
         expression: str,
         telemetry: Telemetry,
@@ -61,9 +96,18 @@ class Reference:
         self._dice = random.random
         key = ServiceKey(interface=spec.name, version=spec.version, group=spec.group)
         self._directory = Directory(registry, key, channels, self._take_nodes, predicate, expression)
-        cluster = ClusterInvoker(self._directory, policy, clock=self._clock, dice=self._dice, failover=failover)
-        self.stack = build_stack()
-        self.invoker: Invoker = self.stack.build(cluster)
+        self.switches = Switches(spec)
+        self._protection = None if protection is None else Protection(protection, self._tell)
+        self._cluster = ClusterInvoker(
+            self._directory,
+            policy,
+            clock=self._clock,
+            dice=self._dice,
+            failover=failover,
+            protection=self._protection,
+        )
+        self.stack = build_stack(self._protection, self.switches)
+        self.invoker: Invoker = self.stack.build(self._cluster)
         self._tasks: list[asyncio.Task[None]] = []
         self._stop_listening = channels.listen(self._take_load)
         self._stop_observing = telemetry.observe(spec.key, self._readings)
@@ -73,7 +117,8 @@ class Reference:
         self._tasks = [
             loop.create_task(self._directory.run(), name=f"directory {self.spec.key}"),
             loop.create_task(
-                control_loop(self._policy, clock=self._clock, dice=self._dice), name=f"control {self.spec.key}"
+                control_loop(self._policy, clock=self._clock, dice=self._dice, protection=self._protection),
+                name=f"control {self.spec.key}",
             ),
         ]
 
@@ -91,6 +136,9 @@ class Reference:
             service=self.spec.key,
             snapshot=self._directory.snapshot,
             balance=self._policy.statistics(self._clock()),
+            failover=self._cluster.statistics(),
+            protection=None if self._protection is None else self._protection.statistics(self._clock()),
+            switches=self.switches.shown(),
         )
 
     def _readings(self) -> Iterable[NodeReading]:
@@ -107,9 +155,20 @@ class Reference:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._cluster.close()
         self._stop_listening()
         self._stop_observing()
         self._directory.close()
+
+    def _tell(self, event: ProtectionEvent) -> None:
+        log.log(
+            logging.WARNING if event.level > event.before else logging.INFO,
+            "%s: protection %s -> %s: %s",
+            self.spec.key,
+            event.before.name,
+            event.level.name,
+            event.reason,
+        )
 
     def _take_nodes(self, nodes: Sequence[Node]) -> None:
         self._policy.set_nodes(nodes, self._clock())
