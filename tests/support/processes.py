@@ -6,7 +6,7 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -18,7 +18,7 @@ from support.shop import ShopModel
 from steelyard import Provider
 
 async def main():
-    async with Provider(sys.argv[1], host="127.0.0.1", port=int(sys.argv[2]), drain_s=5) as provider:
+    async with Provider(sys.argv[1], host=sys.argv[4], port=int(sys.argv[2]), drain_s=5) as provider:
         await provider.export(ShopModel(sys.argv[3]))
         print(provider.address, flush=True)
         await provider.serve()
@@ -51,16 +51,21 @@ class ProviderProcess:
 
 
 @asynccontextmanager
-async def provider_process(registry: str, *, port: int = 0, name: str = "shop") -> AsyncIterator[ProviderProcess]:
+async def provider_process(
+    registry: str, *, port: int = 0, name: str = "shop", host: str = "127.0.0.1", prefix: Sequence[str] = ()
+) -> AsyncIterator[ProviderProcess]:
+    """*prefix* runs it somewhere else (in a network namespace)."""
     process = await asyncio.create_subprocess_exec(
+        *prefix,
         sys.executable,
         "-c",
         _PROGRAM,
         registry,
         str(port),
         name,
+        host,
         stdout=asyncio.subprocess.PIPE,
-        env={**os.environ, "PYTHONPATH": str(TESTS)},
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, (str(TESTS), os.environ.get("PYTHONPATH"))))},
     )
     try:
         assert process.stdout is not None

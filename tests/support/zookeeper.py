@@ -20,7 +20,7 @@ import subprocess
 import tempfile
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -36,36 +36,54 @@ class ZooKeeperMissing(RuntimeError):
 
 
 class ZooKeeperServer:
-    """A standalone server on 127.0.0.1. The port is chosen once, so that ``start`` after ``stop`` or ``kill`` brings
-    back the same server with the same data. Synchronous on purpose: a test calls it through asyncio.to_thread when its
-    loop must go on meanwhile."""
+    """A standalone server. The port is chosen once, so that ``start`` after ``stop`` or ``kill`` brings back the same
+    server with the same data. Synchronous on purpose: a test calls it through asyncio.to_thread when its loop must go
+    on meanwhile. *extra* are further lines of its configuration, *flags* of Java's; *prefix* runs it somewhere else (in
+    a network namespace), where it listens on *host*."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        host: str = "127.0.0.1",
+        extra: str = "",
+        flags: Sequence[str] = (),
+        prefix: Sequence[str] = (),
+    ) -> None:
         self.folder = folder
-        self.port = _free_port()
+        self.host = host
+        self.port = free_port()
+        self._extra = extra
+        self._flags = flags
+        self._prefix = prefix
         self._process: subprocess.Popen[bytes] | None = None
         self._guard: subprocess.Popen[bytes] | None = None
 
     @property
+    def is_leader(self) -> bool:
+        return "Mode: leader" in self.command("srvr")
+
+    @property
     def hosts(self) -> str:
-        return f"127.0.0.1:{self.port}"
+        return f"{self.host}:{self.port}"
 
     def url(self, root: str = "dubbo", **options: object) -> str:
         query = "&".join(f"{key}={value}" for key, value in options.items())
         return f"zookeeper://{self.hosts}/{root}" + (f"?{query}" if query else "")
 
-    def start(self) -> None:
+    def start(self, *, waits: bool = True) -> None:
         assert self._process is None, "already running"
         data = self.folder / "data"
         data.mkdir(parents=True, exist_ok=True)
         config = self.folder / "zoo.cfg"
         config.write_text(
-            f"tickTime=500\ndataDir={data}\nclientPort={self.port}\nclientPortAddress=127.0.0.1\nmaxClientCnxns=0\n"
+            f"tickTime=500\ndataDir={data}\nclientPort={self.port}\nclientPortAddress={self.host}\nmaxClientCnxns=0\n"
             "minSessionTimeout=1000\nmaxSessionTimeout=60000\nadmin.enableServer=false\n"
-            "4lw.commands.whitelist=ruok,srvr,mntr,cons\n"
+            f"4lw.commands.whitelist=ruok,srvr,mntr,cons\n{self._extra}"
         )
         with (self.folder / "server.log").open("ab") as log:
-            self._process = subprocess.Popen(_command(config), stdout=log, stderr=log, stdin=subprocess.DEVNULL)
+            command = [*self._prefix, *_command(config, self._flags)]
+            self._process = subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
         # Ends the server when this process ends in whatever way: its end closes the pipe. (A parent-death signal would
         # hang on the *thread* that started the server.)
         self._guard = subprocess.Popen(
@@ -74,7 +92,8 @@ class ZooKeeperServer:
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         )
-        self._wait_until_serving()
+        if waits:
+            self.wait_until_serving()
 
     def stop(self) -> None:
         """Ask it to end (SIGTERM)."""
@@ -95,7 +114,7 @@ class ZooKeeperServer:
     def command(self, word: str) -> str:
         """A four letter word, for example ``srvr``; empty when nobody answers."""
         try:
-            with socket.create_connection(("127.0.0.1", self.port), timeout=1.0) as connection:
+            with socket.create_connection((self.host, self.port), timeout=1.0) as connection:
                 connection.sendall(word.encode())
                 return b"".join(iter(lambda: connection.recv(4096), b"")).decode()
         except OSError:
@@ -136,7 +155,7 @@ class ZooKeeperServer:
             process.kill()
             process.wait(timeout=10)
 
-    def _wait_until_serving(self) -> None:
+    def wait_until_serving(self) -> None:
         until = time.monotonic() + _START_S
         while "Mode:" not in self.command("srvr"):  # `ruok` is answered too early
             assert self._process is not None
@@ -168,7 +187,7 @@ def zookeeper_root(server: ZooKeeperServer | None = None, **options: object) -> 
             client.delete(f"/{root}", recursive=True)
 
 
-def _command(config: Path) -> list[str]:
+def _command(config: Path, flags: Sequence[str] = ()) -> list[str]:
     java = shutil.which("java")
     if java is None:
         raise ZooKeeperMissing("these tests run a real ZooKeeper and there is no `java`; `./dev test` installs it")
@@ -177,7 +196,7 @@ def _command(config: Path) -> list[str]:
     tuning = ["-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Djute.maxbuffer=16777216"]
     quiet = ["-Dzookeeper.jmx.log4j.disable=true", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"]
     main = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
-    return [java, *tuning, *quiet, "-cp", _class_path(), main, str(config)]
+    return [java, *tuning, *quiet, *flags, "-cp", _class_path(), main, str(config)]
 
 
 def _class_path() -> str:
@@ -194,7 +213,48 @@ def _unpacked() -> list[Path]:
     return sorted((_REPOSITORY / ".cache" / "zookeeper").glob("**/usr/share/java"))
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
+
+
+class Ensemble:
+    """Servers with a leader, on 127.0.0.1."""
+
+    def __init__(self, folder: Path, size: int = 3) -> None:
+        peers = "".join(f"server.{number}=127.0.0.1:{free_port()}:{free_port()}\n" for number in range(1, size + 1))
+        extra = f"initLimit=10\nsyncLimit=4\nstandaloneEnabled=false\n{peers}"
+        self.servers = [ZooKeeperServer(folder / str(number), extra=extra) for number in range(1, size + 1)]
+        for number, server in enumerate(self.servers, 1):
+            (server.folder / "data").mkdir(parents=True)
+            (server.folder / "data" / "myid").write_text(str(number))
+
+    @property
+    def hosts(self) -> str:
+        return ",".join(server.hosts for server in self.servers)
+
+    def url(self, root: str = "dubbo", **options: object) -> str:
+        query = "&".join(f"{key}={value}" for key, value in options.items())
+        return f"zookeeper://{self.hosts}/{root}" + (f"?{query}" if query else "")
+
+    @property
+    def leader(self) -> ZooKeeperServer:
+        until = time.monotonic() + _START_S
+        while time.monotonic() < until:
+            for server in self.servers:
+                if server.is_leader:
+                    return server
+            time.sleep(0.05)
+        raise RuntimeError("the ensemble has no leader")
+
+    def __enter__(self) -> Ensemble:
+        for server in self.servers:
+            server.start(waits=False)
+        for server in self.servers:
+            server.wait_until_serving()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for server in self.servers:
+            server.__exit__()
