@@ -102,7 +102,8 @@ class Consumer:
         ``stack=lambda s: s.insert_before("codec", Position("mine", my_filter, "why"))``.
 
         ``timeout_s`` is the deadline of methods that declare none, in place of the consumer's; ``with_options`` sets it
-        for every method. Raises ContractError for what is no service, and ConfigError for a setting or a consumer that is not open.
+        for every method. Raises ContractError for what is no service, and ConfigError for a bad setting and for a
+        consumer that is not open.
         """
         # Typed as a callable: type checkers refuse an abstract class or a protocol as type[T], and not as this.
         spec = service_spec(cast("type", contract))
