@@ -112,7 +112,7 @@ def _with_columns(scenario: Scenario, seed: int, at_s: array[float]) -> Arrivals
     consumer = array("l", [int(random() * consumers) for _ in range(count)])
     key: array[int] | None = None
     hashes: tuple[int, ...] = ()
-    if traffic.keys is not None:
+    if traffic.keys:
         sums, random = zipf_sums(traffic.keys, traffic.zipf), stream(seed, "keys").random
         key = array("l", [bisect_left(sums, random()) for _ in range(count)])
         hashes = tuple(hash_key(("key", number)) for number in range(traffic.keys))

@@ -104,6 +104,9 @@ def judge(scenario: Scenario, results: Iterable[Result]) -> list[Verdict]:
 
 def _verdict(gate: Gate, variant: Mapping[str, Any], table: Table) -> Verdict:
     measured = table.mean(variant, gate.policy, gate.metric)
+    if gate.beside and measured is not None:
+        other = table.mean({**variant, **gate.beside}, gate.policy, gate.metric)
+        measured = None if other is None else measured / other if other else float("inf")
     if gate.of is not None and measured is not None:
         other = table.mean(variant, gate.of, gate.metric)
         if other is None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from .arrivals import step_starts
 from .call import Ending
 from .scenario import parallel
+from .targets import node_places
 
 if TYPE_CHECKING:
     import numpy as np
@@ -46,10 +47,10 @@ METRICS: Mapping[str, str] = {
     "bad_peak_load": "the most work sent to a watched node in 3 s after the disturbance, over its capacity",
     "extra_load": "retries per call",
     "converge_s": "seconds from the disturbance until the spread of loads is what it stays at (within a quarter)",
-    "recover_s": "seconds from the last fault's end until success is at its target for three seconds in a row",
+    "recover_s": "seconds from the last fault's first end until success is at its target for three seconds in a row",
     "panics": "how often a consumer's policy stopped believing in availability, per consumer",
     "sustainable": "the highest load of the staircase up to which success stays at its target",
-    "saturation_load": "mean utilization at the step at which the first node is saturated",
+    "saturation_load": "mean utilization at the first step at which the busiest 1 % of the nodes are saturated",
 }
 
 
@@ -208,7 +209,11 @@ def _success_by_second(over: np.ndarray, ending: np.ndarray, last: int) -> np.nd
 
 def _recovery(world: World, success: np.ndarray) -> dict[str, float]:
     scenario = world.scenario
-    ends = [fault.until_s for fault in scenario.faults if fault.until_s < scenario.seconds]
+    ends = [
+        fault.until_s + fault.stagger_s * (len(node_places(scenario.nodes, fault.nodes)) - 1)
+        for fault in scenario.faults
+        if fault.until_s < scenario.seconds
+    ]
     if not ends:
         return {}
     start, target = int(max(ends)), scenario.measure.success_target
@@ -220,6 +225,8 @@ def _recovery(world: World, success: np.ndarray) -> dict[str, float]:
 
 def _staircase(world: World, over: np.ndarray, ending: np.ndarray, busy: np.ndarray) -> dict[str, float]:
     scenario = world.scenario
+    import numpy as np
+
     steps = scenario.steps
     assert steps is not None
     sustainable, saturated = 0.0, None
@@ -232,7 +239,8 @@ def _staircase(world: World, over: np.ndarray, ending: np.ndarray, busy: np.ndar
         if is_held:
             sustainable = load
         means = busy[int(first) : int(last)].mean(axis=0)
-        if saturated is None and means.max() >= scenario.measure.saturation:
+        # The busiest percent, not the busiest one: of 2,000 nodes some are always lucky enough to be full.
+        if saturated is None and np.percentile(means, 99) >= scenario.measure.saturation:
             saturated = float(means.mean())
     last_mean = float(busy[int(steps.settle_s) - int(steps.seconds) :].mean())
     return {"sustainable": sustainable, "saturation_load": last_mean if saturated is None else saturated}

@@ -39,12 +39,12 @@ def variants(name: str | Path) -> list[tuple[Mapping[str, Any], Scenario]]:
     document = _parse(path)
     base = _convert(path, document)
     found: list[tuple[Mapping[str, Any], Scenario]] = []
-    for values in product(*(axis.values for axis in base.axes)):
+    for numbers in product(*(range(len(axis.values)) for axis in base.axes)):
         varied = copy.deepcopy(document)
-        for axis, value in zip(base.axes, values, strict=True):
+        for axis, number in zip(base.axes, numbers, strict=True):
             for place in [axis.sets] if isinstance(axis.sets, str) else axis.sets:
-                _put(path, varied, place, value)
-        named = {axis.name: value for axis, value in zip(base.axes, values, strict=True)}
+                _put(path, varied, place, axis.values[number])
+        named = {axis.name: axis.shown[number] for axis, number in zip(base.axes, numbers, strict=True)}
         found.append((named, _convert(path, varied)))
     return found
 
@@ -111,12 +111,17 @@ def _problems(scenario: Scenario) -> Iterator[str]:
     for gate in scenario.gates:
         if (gate.at_most is None) == (gate.at_least is None):
             yield f"gate {gate.name!r} needs at_most or at_least, and not both"
-        unknown = set(gate.only) - {axis.name for axis in scenario.axes}
+        unknown = (set(gate.only) | set(gate.beside)) - {axis.name for axis in scenario.axes}
         if unknown:
-            yield f"gate {gate.name!r}: only names {', '.join(sorted(unknown))}, and there is no such axis"
+            yield f"gate {gate.name!r} names {', '.join(sorted(unknown))}, and there is no such axis"
+    for axis in scenario.axes:
+        if not axis.values or len(axis.shown) != len(axis.values):
+            yield f"axis {axis.name!r} needs values, and as many labels as values or none"
 
 
 def _fault_problems(scenario: Scenario, fault: Fault) -> Iterator[str]:
+    if fault.every_s is not None and fault.at_s + fault.every_s < fault.until_s:
+        yield f"fault {fault.kind!r} begins again after {fault.every_s:g} s, before it has ended"
     if fault.until_s <= fault.at_s:
         yield f"fault {fault.kind!r} ends ({fault.until_s:g}) before it begins ({fault.at_s:g})"
     yield from _target_problems(scenario, fault.nodes)

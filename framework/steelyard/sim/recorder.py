@@ -27,8 +27,8 @@ class Recorder:
         self.lookups: list[tuple[int, int]] = []
         self.retries = 0
         self.retried: list[int] = []
-        self.places: dict[int, Server] = {}
-        self.placed_before: dict[int, Server] = {}
+        self.places: dict[int, dict[Server, int]] = {}
+        self.placed_before: dict[int, dict[Server, int]] = {}
         self.is_placing = False
         self._kernel = kernel
         self._last_sent = [0] * len(servers)
@@ -54,7 +54,8 @@ class Recorder:
     def placed(self, key: int, server: Server) -> None:
         """A first attempt of a call with *key* went to *server*."""
         if self.is_placing:
-            self.places[key] = server
+            counts = self.places.setdefault(key, {})
+            counts[server] = counts.get(server, 0) + 1
 
     def start_placing(self, _: object = None) -> None:
         """From now on, remember where each key goes."""
@@ -65,9 +66,10 @@ class Recorder:
         self.placed_before, self.places = self.places, {}
 
     def moved(self) -> tuple[int, int]:
-        """(keys that went elsewhere in the second stretch than in the first, keys seen in both)."""
+        """(keys whose home in the second stretch is not the one in the first, keys seen in both). A key's home is the
+        node that got most of its calls: a call that passes by a full node for once does not move the key."""
         both = [key for key in self.placed_before if key in self.places]
-        return sum(self.placed_before[key] is not self.places[key] for key in both), len(both)
+        return sum(_home(self.placed_before[key]) is not _home(self.places[key]) for key in both), len(both)
 
     def _second(self) -> None:
         servers = self.servers
@@ -81,3 +83,7 @@ class Recorder:
         self.retried.append(self.retries - self._last_retries)
         self._last_sent, self._last_busy, self._last_lookups = sent, busy, lookups
         self._last_retries = self.retries
+
+
+def _home(counts: dict[Server, int]) -> Server:
+    return max(counts, key=lambda server: counts[server])

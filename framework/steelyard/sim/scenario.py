@@ -58,14 +58,14 @@ class NodeGroup(_Part, frozen=True, kw_only=True):
 class Traffic(_Part, frozen=True, kw_only=True):
     """``load`` is a number, or points [second, load] joined by lines (a second given twice is a jump).
 
-    ``keys`` different keys with popularity 1 / rank**zipf; None: calls without a key. ``closed`` callers each wait for
+    ``keys`` different keys with popularity 1 / rank**zipf; 0: calls without a key. ``closed`` callers each wait for
     their reply and think for ``think_s`` instead of arriving at a rate. ``trace`` is a CSV file of
     ``seconds[,key[,work]]`` that replaces both. ``priorities`` are running shares: [0.2, 0.8] makes 20 % of the calls
     priority 0, 60 % priority 1 and the rest 2.
     """
 
     load: Positive | list[tuple[NotNegative, NotNegative]] = 0.6
-    keys: Count | None = None
+    keys: Annotated[int, msgspec.Meta(ge=0)] = 0
     zipf: NotNegative = 0.9
     closed: Count | None = None
     think_s: Positive = 1.0
@@ -109,7 +109,7 @@ class Fault(_Part, frozen=True, kw_only=True):
     """Something that happens to ``nodes`` from ``at_s`` until ``until_s``.
 
     ``nodes`` names groups, or ``group:first-last`` for a part of one. With ``stagger_s`` the nodes *return* one after
-    the other, so much apart.
+    the other, so much apart. With ``every_s`` it all happens again and again, so long after the last beginning.
 
     fail: a ``rate`` of calls fails, at ``cost`` of their work, so that a node that fails fast also looks idle. slow:
     work takes ``factor`` times as long. pause: nothing moves (SIGSTOP). crash: refuses connections, loses what it
@@ -124,6 +124,7 @@ class Fault(_Part, frozen=True, kw_only=True):
     cost: NotNegative = 0.05
     factor: Positive = 3.0
     stagger_s: NotNegative = 0.0
+    every_s: Positive | None = None
 
 
 class Antagonist(_Part, frozen=True, kw_only=True):
@@ -164,17 +165,23 @@ class Measure(_Part, frozen=True, kw_only=True):
 
 class Axis(_Part, frozen=True, kw_only=True):
     """One dimension of a scenario's variants: ``sets`` is a path such as ``faults.0.rate`` or ``reports.lag_s`` (or
-    several), which takes each of ``values``."""
+    several), which takes each of ``values``; ``labels`` name values that are no names themselves."""
 
     name: str
     sets: Target
     values: list[Any]
+    labels: list[str] | None = None
+
+    @property
+    def shown(self) -> list[Any]:
+        """What the variants are called, in the order of the values."""
+        return self.labels if self.labels is not None else self.values
 
 
 class Gate(_Part, frozen=True, kw_only=True):
     """One claim: ``metric`` of ``policy`` is at most or at least so much; relative to the same metric of policy ``of``
     when that is named (``minus``: the difference instead of the ratio; ``or_tie``: a difference within the noise of the
-    seeds passes as well). ``only`` narrows it to some variants."""
+    seeds passes as well), or, with ``beside``, to itself in another variant. ``only`` narrows it to some variants."""
 
     name: str
     metric: str
@@ -184,6 +191,7 @@ class Gate(_Part, frozen=True, kw_only=True):
     of: str | None = None
     minus: bool = False
     or_tie: bool = False
+    beside: dict[str, Any] = {}
     only: dict[str, list[Any]] = {}
 
 

@@ -96,6 +96,8 @@ def describe(variant: Mapping[str, Any]) -> str:
 def bound_of(verdict: Verdict) -> str:
     gate = verdict.gate
     bound = f"<= {gate.at_most:g}" if gate.at_most is not None else f">= {gate.at_least:g}"
+    if gate.beside:
+        return f"over {describe(gate.beside)} {bound}"
     if gate.of is None:
         return bound
     return f"{'minus' if gate.minus else 'over'} {gate.of} {bound}{' or a tie' if gate.or_tie else ''}"

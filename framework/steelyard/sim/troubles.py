@@ -26,13 +26,21 @@ def plan_troubles(
     for fault in scenario.faults:
         for order, place in enumerate(node_places(scenario.nodes, fault.nodes)):
             begin, end = _actions(fault, servers[place], reporters[place], place, set_present)
-            kernel.at(fault.at_s, _do, begin)
-            until_s = fault.until_s + order * fault.stagger_s
-            if until_s < scenario.seconds:
-                kernel.at(until_s, _do, end)
+            for late_s in _turns(fault, scenario.seconds):
+                kernel.at(fault.at_s + late_s, _do, begin)
+                until_s = fault.until_s + late_s + order * fault.stagger_s
+                if until_s < scenario.seconds:
+                    kernel.at(until_s, _do, end)
     for number, antagonist in enumerate(scenario.antagonists):
         for place in node_places(scenario.nodes, antagonist.nodes):
             _Neighbour(kernel, antagonist, servers[place], stream(seed, "neighbour", number, place)).act()
+
+
+def _turns(fault: Fault, seconds: float) -> list[float]:
+    """How much later than the first each turn of *fault* begins."""
+    if fault.every_s is None:
+        return [0.0]
+    return [number * fault.every_s for number in range(int((seconds - fault.at_s) / fault.every_s) + 1)]
 
 
 def _do(action: Callable[[], None]) -> None:

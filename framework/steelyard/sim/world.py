@@ -121,7 +121,7 @@ class World:
 
     def _plan_placing(self) -> None:
         """Two stretches in which it is noted where keys go: the last before the disturbance, and the last of all."""
-        if self.scenario.traffic.keys is None and self.scenario.traffic.trace is None:
+        if not self.scenario.traffic.keys and self.scenario.traffic.trace is None:
             return
         middle_s, end_s = self.scenario.measure.disturbed_at_s, self.scenario.seconds
         for stop_s in (middle_s, end_s):
