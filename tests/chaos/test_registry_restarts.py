@@ -104,9 +104,15 @@ class Serving:
         await self._own.aclose()
 
 
-@pytest.mark.parametrize(
-    "kind", ["embedded", pytest.param("zookeeper", marks=pytest.mark.zookeeper), "memory", "static"]
-)
+KINDS = [
+    "memory",
+    pytest.param("zookeeper", marks=pytest.mark.zookeeper),
+    pytest.param("embedded", marks=pytest.mark.slow),
+    pytest.param("static", marks=pytest.mark.slow),
+]
+
+
+@pytest.mark.parametrize("kind", KINDS)
 async def test_providers_are_restarted_one_after_another_under_load(
     stack: AsyncExitStack, tmp_path: Path, kind: str
 ) -> None:

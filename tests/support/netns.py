@@ -76,7 +76,9 @@ class Cables:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for machine in self._machines:
+        for number, machine in enumerate(self._machines, 2):
+            # By name as well: a namespace lives on for a while in the connections that were cut.
+            subprocess.run(["ip", "link", "del", f"sy{self._tag}o{number}"], check=False, capture_output=True)
             subprocess.run(["ip", "netns", "del", machine.name], check=False, capture_output=True)
         subprocess.run(["ip", "link", "del", self._bridge], check=False, capture_output=True)
 
