@@ -6,6 +6,7 @@ outside see arguments and results, filters inside see bytes, and a retry inside 
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Any
@@ -57,7 +58,9 @@ def server_codec(codecs: Codecs) -> Filter:
             return Reply(body=_encoder(method)(reply.value), attachments=reply.attachments)
         except RpcError:
             raise  # a refusal on the way, or the handler's own choice of a status
-        except Exception as error:
+        except BaseException as error:
+            if _ends_the_task(error):
+                raise
             raise _travelling(method, error, invocation) from error
 
     return codec
@@ -72,7 +75,7 @@ class MappedStream(AsyncIterator[Any]):
         self,
         stream: AsyncIterator[Any],
         convert: Callable[[Any], Any],
-        translate: Callable[[Exception], Exception],
+        translate: Callable[[BaseException], BaseException],
     ) -> None:
         self._stream = stream
         self._convert = convert
@@ -83,7 +86,7 @@ class MappedStream(AsyncIterator[Any]):
             return self._convert(await anext(self._stream))
         except StopAsyncIteration:
             raise
-        except Exception as error:
+        except BaseException as error:
             translated = self._translate(error)
             if translated is error:
                 raise
@@ -123,7 +126,7 @@ def _decoded(invocation: Invocation, args: tuple[Any, ...]) -> Invocation:
     )
 
 
-def _rebuilt(method: MethodCodec, error: Exception) -> Exception:
+def _rebuilt(method: MethodCodec, error: BaseException) -> BaseException:
     if isinstance(error, RemoteError) and error.details is not None:
         return method.decode_exception(error.details) or error
     return error
@@ -141,7 +144,19 @@ def _encoder(method: MethodCodec) -> Callable[[Any], bytes]:
     return encode
 
 
-def _travelling(method: MethodCodec, error: Exception, invocation: Invocation) -> RpcError:
+def _ends_the_task(error: BaseException) -> bool:
+    """Whether *error* is meant for the task that runs the handler, and not the handler's own.
+
+    A handler that calls ``sys.exit`` must not end its provider with all other calls, and one that awaits something
+    cancelled has failed: only a task that is itself being cancelled has been told to stop.
+    """
+    if isinstance(error, asyncio.CancelledError):
+        task = asyncio.current_task()
+        return task is None or task.cancelling() > 0
+    return isinstance(error, KeyboardInterrupt | GeneratorExit)
+
+
+def _travelling(method: MethodCodec, error: BaseException, invocation: Invocation) -> RpcError:
     """What a handler raised, as an RpcError."""
     details = method.encode_exception(error)
     if details is None:
@@ -149,8 +164,10 @@ def _travelling(method: MethodCodec, error: Exception, invocation: Invocation) -
     return RemoteError(f"{type(error).__name__}: {error}", may_have_run=True, details=details)
 
 
-def _broken(method: MethodCodec, error: Exception, invocation: Invocation) -> RpcError:
+def _broken(method: MethodCodec, error: BaseException, invocation: Invocation) -> BaseException:
     """What ended a stream. Its call has been answered, so it has run, whatever the error says of another one."""
+    if _ends_the_task(error):
+        return error
     if not isinstance(error, RpcError):
         return _travelling(method, error, invocation)
     error.may_have_run = True

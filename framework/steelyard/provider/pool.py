@@ -67,9 +67,10 @@ class HandlerPool:
                 # It speaks of a call that the handler has made; this one has begun.
                 error.may_have_run = True
                 raise
-            except StopIteration as error:
-                # A future cannot carry it (the caller would wait for ever); a coroutine may not raise it either.
-                raise RuntimeError("the handler raised StopIteration") from error
+            except (StopIteration, StopAsyncIteration, asyncio.CancelledError) as error:
+                # A future cannot carry the first (the caller would wait for ever), the second would look like the
+                # proper end of a stream, and the third like a caller who has left.
+                raise RuntimeError(f"the handler raised {type(error).__name__}") from error
 
         return await asyncio.wrap_future(self._start(work))
 

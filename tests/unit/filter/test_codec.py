@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
@@ -55,6 +56,44 @@ async def test_any_other_error_becomes_a_remote_error_that_has_run() -> None:
         await server_codec(CODECS)(CALL, answering(KeyError(3)))
     assert caught.value.may_have_run
     assert caught.value.details is None
+
+
+class OwnKind(BaseException):
+    pass
+
+
+HANDLERS_OWN = [SystemExit(3), OwnKind("x"), asyncio.CancelledError()]
+
+
+@pytest.mark.parametrize("error", HANDLERS_OWN, ids=lambda error: type(error).__name__)
+async def test_what_would_end_the_process_or_the_task_is_an_error_of_the_handler(error: BaseException) -> None:
+    """``sys.exit`` in a handler fails its call and not the provider; so does awaiting something that was cancelled."""
+    with pytest.raises(RemoteError, match=type(error).__name__) as caught:
+        await server_codec(CODECS)(CALL, answering(error))
+    assert caught.value.may_have_run
+    reply = await server_codec(CODECS)(CALL, answering(Reply(stream=items(1, error))))
+    assert reply.stream is not None
+    await anext(reply.stream)
+    with pytest.raises(RemoteError, match=type(error).__name__):
+        await anext(reply.stream)
+
+
+async def test_a_call_that_is_cancelled_stays_cancelled() -> None:
+    async def waits(_: Invocation) -> Reply:
+        await asyncio.sleep(60)
+        raise AssertionError
+
+    task = asyncio.ensure_future(server_codec(CODECS)(CALL, waits))
+    await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+async def test_the_keyboard_is_not_a_handlers() -> None:
+    coroutine = server_codec(CODECS)(CALL, answering(KeyboardInterrupt()))
+    with pytest.raises(KeyboardInterrupt):
+        await coroutine
 
 
 async def test_a_declared_error_makes_the_round_trip() -> None:

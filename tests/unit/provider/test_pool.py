@@ -5,6 +5,7 @@ import contextvars
 import logging
 import threading
 import time
+from collections.abc import Iterator
 
 import pytest
 
@@ -110,6 +111,31 @@ async def test_a_handler_that_runs_out_of_items_fails_and_does_not_hang() -> Non
     async with asyncio.timeout(5):
         with pytest.raises(RuntimeError, match="the handler raised StopIteration"):
             await pool.run(lambda: next(iter(())), (), FOREVER)
+    await settled(pool)
+    pool.close()
+
+
+@pytest.mark.parametrize("kind", [StopIteration, StopAsyncIteration, asyncio.CancelledError])
+async def test_an_error_that_would_be_taken_for_something_else_is_named(kind: type[BaseException]) -> None:
+    """A StopAsyncIteration from a blocking generator once ended its stream as if all items had come."""
+    pool = HandlerPool(1, 1, time.monotonic)
+
+    def breaks() -> Iterator[int]:
+        yield 1
+        raise kind
+
+    class Breaks(Iterator[int]):  # a generator would make a RuntimeError of StopIteration itself
+        def __next__(self) -> int:
+            raise kind
+
+    async with asyncio.timeout(5):
+        stream = pool.iterate(breaks, ())
+        assert await anext(stream) == 1
+        with pytest.raises(RuntimeError, match=r"raised StopIteration|the handler raised"):
+            await anext(stream)
+        if kind is not StopIteration:
+            with pytest.raises(RuntimeError, match=f"the handler raised {kind.__name__}"):
+                await anext(pool.iterate(Breaks, ()))
     await settled(pool)
     pool.close()
 
