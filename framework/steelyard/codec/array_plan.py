@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from .wire import type_name
+from .mismatch import Mismatch, type_name
 
 
 def array_plan(annotation: Any) -> Callable[[Any], Any] | None:
@@ -40,8 +40,6 @@ def _item_type(annotation: Any) -> type[np.generic] | None:
 
 
 def _array(item: type[np.generic] | None) -> Callable[[Any], Any]:
-    from .plan import Mismatch
-
     wanted = "numpy.ndarray" if item is None else f"numpy.ndarray of {item.__name__}"
 
     def convert(value: Any) -> Any:
@@ -55,8 +53,6 @@ def _array(item: type[np.generic] | None) -> Callable[[Any], Any]:
 
 
 def _number(kind: type[np.generic]) -> Callable[[Any], Any]:
-    from .plan import Mismatch
-
     def convert(value: Any) -> Any:
         if isinstance(value, kind):
             return value

@@ -18,9 +18,11 @@ from steelyard.errors import InternalError, InvalidArgument
 from steelyard.model import MethodSpec, Parameter
 
 from .exception import decode_exception, encode_exception
+from .extension import NDARRAY
+from .mismatch import Mismatch, plainly
 from .plain import PlainArguments
-from .plan import SCALARS, Convert, Mismatch, _plainly, compile_plan
-from .wire import NDARRAY, pack, unpack
+from .plan import SCALARS, Convert, compile_plan
+from .wire import pack, unpack
 
 _encode_scalars = msgspec.msgpack.Encoder().encode
 _are_scalars = SCALARS.issuperset
@@ -188,6 +190,6 @@ def _why(error: Exception) -> str:
     if isinstance(error, RecursionError):
         return "it is nested too deeply"
     if isinstance(error, msgspec.ValidationError):
-        return _plainly(str(error))
+        return plainly(str(error))
     text = str(error).removeprefix("MessagePack data is malformed: ")
     return text if isinstance(error, Mismatch) else (text or type(error).__name__)

@@ -20,6 +20,8 @@ from typing import Any, Final
 import msgpack
 import numpy as np
 
+from .extension import NDARRAY, NUMPY_SCALAR
+
 _HEAD = struct.Struct(">HBB")  # bytes before the data, dimensions, bytes of the dtype
 _DTYPE = re.compile(r"[<>|][biufcSUmM][0-9]{1,9}(\[[0-9]{0,9}[A-Za-z]{1,2}\])?")
 _ALIGNMENT = 16
@@ -33,8 +35,6 @@ Array = np.ndarray[Any, Any]
 def numpy_extension(value: Any) -> Any:
     """A numpy array or scalar as msgpack's extension type; NOT_NUMPY for anything else.
     Raises TypeError for what cannot be sent."""
-    from .wire import NDARRAY, NUMPY_SCALAR
-
     if isinstance(value, np.ndarray):
         header, data = array_parts(value, 0)
         return msgpack.ExtType(NDARRAY, header + bytes(data))

@@ -22,8 +22,8 @@ import msgspec
 from steelyard.errors import InvalidArgument
 from steelyard.model import Parameter, unaliased
 
-from .plan import Convert, Mismatch, _hook, _own_type, _plainly, _refusal, compile_plan
-from .wire import type_name
+from .mismatch import Mismatch, plainly, type_name
+from .plan import Convert, _hook, _own_type, _refusal, compile_plan
 
 POSITIONAL: Final = "*"
 """The key under which arguments by position stand; no parameter can have this name."""
@@ -98,7 +98,7 @@ def compile_plain(annotation: Any, where: str) -> Convert | None:
         try:
             return msgspec.convert(value, annotation, str_keys=True, dec_hook=_plain_hook)
         except msgspec.ValidationError as error:
-            raise Mismatch(_plainly(str(error))) from None
+            raise Mismatch(plainly(str(error))) from None
 
     return convert
 

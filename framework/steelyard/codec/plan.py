@@ -9,7 +9,6 @@ messages for people.
 from __future__ import annotations
 
 import dataclasses
-import re
 import sys
 import types
 import typing
@@ -25,7 +24,8 @@ import msgspec
 from steelyard.errors import ContractError
 from steelyard.model import unaliased
 
-from .wire import is_carried_by_value, type_name
+from .mismatch import Mismatch, plainly, type_name
+from .wire import is_carried_by_value
 
 Convert = Callable[[Any], Any]
 
@@ -34,10 +34,6 @@ SCALARS: frozenset[type] = frozenset({int, float, str, bytes, bool, type(None)})
 
 # These travel as themselves, so text in their place is a wrong type and not another spelling.
 _NATIVE = (bytes, bytearray, datetime, date, time, timedelta, UUID, Decimal)
-
-
-class Mismatch(Exception):
-    """A value that is not what its annotation asks for: "expected int, got str"."""
 
 
 def compile_plan(annotation: Any, where: str) -> Convert | None:
@@ -150,11 +146,11 @@ def _by_msgspec(annotation: Any) -> Convert:
             # A list of numpy scalars where a list of floats is asked for: found out only when it fails.
             plain = _without_numpy(value)
             if plain is value:
-                raise Mismatch(_plainly(str(error))) from None
+                raise Mismatch(plainly(str(error))) from None
         try:
             return once(plain)
         except msgspec.ValidationError as error:
-            raise Mismatch(_plainly(str(error))) from None
+            raise Mismatch(plainly(str(error))) from None
 
     return convert
 
@@ -298,27 +294,3 @@ def _without_numpy(value: Any) -> Any:
     from .array_plan import without_numpy
 
     return without_numpy(value)
-
-
-# msgspec names types as JSON does; messages here are for people who write Python.
-_NAMES = {
-    "array": "list",
-    "object": "map",
-    "null": "None",
-    "uuid": "UUID",
-    "decimal": "Decimal",
-    "duration": "timedelta",
-}
-_QUOTED = re.compile(r"`([^`]*)`")
-_WORD = re.compile(r"\b(" + "|".join(_NAMES) + r")\b")
-_MISSING = re.compile(r"^Object missing required field `([^`]*)`")
-
-
-def _plainly(message: str) -> str:
-    """An error of msgspec's: "Expected `int`, got `null` - at `$.x`" is "expected int, got None (at x)"."""
-    text, _, place = message.partition(" - at ")
-    text = _MISSING.sub(r"missing required field \1", text)
-    text = _QUOTED.sub(lambda quoted: _WORD.sub(lambda word: _NAMES[word[1]], quoted[1]), text)
-    place = place.replace("`key` in ", "a key of ").replace("`", "").replace("$.", "").replace("$[", "[")
-    place = place.replace("a key of $", "a key").removeprefix("$")
-    return (text[:1].lower() + text[1:]) + (f" (at {place})" if place else "")

@@ -12,7 +12,7 @@ from steelyard.errors import InternalError, InvalidArgument
 from steelyard.model import MethodSpec
 
 from .exception import decode_exception, encode_exception
-from .wire import type_name
+from .mismatch import type_name
 
 
 class ProtobufCodec:

@@ -4,9 +4,7 @@ Two libraries share the work. msgpack's packer writes, because every value it do
 (msgspec's writes datetimes, UUIDs and Decimals as text, which an untyped reader could not tell from text). msgspec
 reads: three times as fast as msgpack, and with extension data as a view into the body.
 
-The extension codes are part of the protocol and never change their meaning. Code -1 is msgpack's own timestamp; we
-read it and do not write it, because it forgets the UTC offset. Tuples and sets are written as lists: a contract's
-annotation makes them what they were.
+Tuples and sets are written as lists: a contract's annotation makes them what they were.
 """
 
 from __future__ import annotations
@@ -19,22 +17,25 @@ from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from enum import Enum
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any
 from uuid import UUID
 
 import msgpack
 import msgspec
 
-DATETIME: Final = 1  # ISO 8601 text, with the UTC offset (to the second) when it is aware
-DATE: Final = 2  # ISO 8601 text
-TIME: Final = 3  # ISO 8601 text
-TIMEDELTA: Final = 4  # days, seconds, microseconds: three signed 32-bit integers
-UUID_BYTES: Final = 5  # 16 bytes
-DECIMAL: Final = 6  # text
-COMPLEX: Final = 7  # two 64-bit floats
-BIG_INTEGER: Final = 8  # two's complement, most significant byte first
-NDARRAY: Final = 9  # see ndarray.py
-NUMPY_SCALAR: Final = 10  # see ndarray.py
+from .extension import (
+    BIG_INTEGER,
+    COMPLEX,
+    DATE,
+    DATETIME,
+    DECIMAL,
+    NDARRAY,
+    NUMPY_SCALAR,
+    TIME,
+    TIMEDELTA,
+    UUID_BYTES,
+)
+from .mismatch import type_name
 
 _TIMEDELTA = struct.Struct(">iii")
 _COMPLEX = struct.Struct(">dd")
@@ -146,13 +147,6 @@ def _struct_fields(value: msgspec.Struct) -> Any:
     unset = {name for name, field in fields.items() if field is msgspec.UNSET}
     tag = {} if config.tag is None or config.tag_field is None else {config.tag_field: config.tag}
     return {**tag, **{name: field for name, field in fields.items() if name not in unset}}
-
-
-def type_name(kind: type) -> str:
-    """How messages name a type."""
-    if kind is type(None):
-        return "None"
-    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
 
 
 def _read_text(of: Callable[[str], Any]) -> Callable[[memoryview], Any]:

@@ -18,7 +18,7 @@ from steelyard.guard import Protection, ProtectionSettings
 from steelyard.invoke import Stack
 from steelyard.model import MethodSpec, ServiceSpec
 from steelyard.service import service_spec
-from steelyard.telemetry import Telemetry
+from steelyard.telemetry import Telemetry, telemetry_for
 from steelyard.wire import WireLimits
 from steelyard_registry import Registry, ServiceKey
 
@@ -61,7 +61,7 @@ class Consumer:
         self._timeout_s = timeout_s
         self._registry_wait_s = registry_wait_s
         self._limits = limits
-        self._telemetry = Telemetry.of(telemetry, service_name=application or "steelyard-consumer")
+        self._telemetry = telemetry_for(telemetry, service_name=application or "steelyard-consumer")
         self._registry: Registry | None = None
         self._channels: ChannelPool | None = None
         self._references: list[Reference] = []

@@ -24,7 +24,7 @@ from steelyard.hardware import Sampler, detect, detect_zone, gpu_source, load_nv
 from steelyard.invoke import Stack
 from steelyard.model import LoadReport
 from steelyard.service import bind, implemented_spec, service_spec
-from steelyard.telemetry import Telemetry
+from steelyard.telemetry import Telemetry, telemetry_for
 from steelyard.wire import Listener, WireLimits
 from steelyard_registry import Hardware, MalformedUrl, Node, NodeState, Registration, Registry, RegistryError
 
@@ -93,7 +93,7 @@ class Provider:
         self._weight = weight
         self._drain_s = drain_s
         self._limits = limits or WireLimits()
-        self._telemetry = Telemetry.of(telemetry, service_name=application or "steelyard-provider")
+        self._telemetry = telemetry_for(telemetry, service_name=application or "steelyard-provider")
         self._pool = HandlerPool(threads or min(32, (os.cpu_count() or 1) + 4), queue, time.monotonic)
         self._dispatcher = Dispatcher(self._telemetry, self._pool, time.monotonic, lambda: self.address, stack)
         self._sampler = Sampler()

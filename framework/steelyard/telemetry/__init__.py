@@ -4,6 +4,7 @@ from . import conventions
 from .attempt import CallSpan, current_call_span, note_attempt
 from .naming import Ending, ending_of, method_name
 from .otlp import setup
+from .setting import telemetry_for
 from .stream import WatchedStream
 from .telemetry import CallInstruments, NodeReading, Telemetry
 
@@ -20,4 +21,5 @@ __all__ = [
     "method_name",
     "note_attempt",
     "setup",
+    "telemetry_for",
 ]

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import asyncio
 import math
-import os
 import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
@@ -25,8 +24,6 @@ from opentelemetry import metrics, propagate, trace
 from opentelemetry.context import Context
 from opentelemetry.metrics import Counter, Histogram, Meter, MeterProvider, UpDownCounter
 from opentelemetry.trace import Tracer, TracerProvider
-
-from steelyard.errors import ConfigError
 
 from .conventions import (
     CLIENT_ACTIVE_CALLS,
@@ -49,7 +46,6 @@ from .conventions import (
 )
 from .gauges import Probe, Showing, board_of
 
-ENVIRONMENT = "STEELYARD_TELEMETRY"
 _LOOK_EVERY_S = 1.0
 
 
@@ -101,36 +97,9 @@ class Telemetry:
         self._server: CallInstruments | None = None
         self._unpins: list[Callable[[], None]] = []
 
-    @classmethod
-    def of(
-        cls,
-        choice: Telemetry | str | None,
-        *,
-        service_name: str | None = None,
-        environ: Mapping[str, str] = os.environ,
-    ) -> Telemetry:
-        """The telemetry that a setting asks for; whoever asks must close it.
-
-        None: what $STEELYARD_TELEMETRY says, by default what the application set up. "otlp": an SDK that sends to an
-        OTLP collector (see ``setup``; *service_name* is then the default that $OTEL_SERVICE_NAME overrides). "none":
-        nothing. A Telemetry: the same providers; closing the answer leaves the given one as it is. Raises ConfigError.
-        """
-        if isinstance(choice, Telemetry):
-            return cls(
-                tracer_provider=choice._tracer_provider, meter_provider=choice._meter_provider, clock=choice._clock
-            )
-        field = "telemetry"
-        if choice is None:
-            choice, field = environ.get(ENVIRONMENT, "").strip().lower(), f"${ENVIRONMENT}"
-        if choice == "":
-            return cls()
-        if choice == "none":
-            return cls(tracer_provider=trace.NoOpTracerProvider(), meter_provider=metrics.NoOpMeterProvider())
-        if choice == "otlp":
-            from .otlp import setup  # brings the SDK in, for those who ask for it
-
-            return setup(environ.get("OTEL_SERVICE_NAME") or service_name)
-        raise ConfigError(f"{field} must be 'otlp', 'none' or a Telemetry (None: what there is), not {choice!r}")
+    def shared(self) -> Telemetry:
+        """Another one over the same providers; closing it leaves this one as it is."""
+        return Telemetry(tracer_provider=self._tracer_provider, meter_provider=self._meter_provider, clock=self._clock)
 
     @property
     def is_tracing(self) -> bool:

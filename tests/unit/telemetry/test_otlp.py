@@ -15,7 +15,7 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportM
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from steelyard.errors import ConfigError
-from steelyard.telemetry import Telemetry, setup
+from steelyard.telemetry import Telemetry, setup, telemetry_for
 
 
 class Collector:
@@ -120,7 +120,7 @@ def test_standard_environment(collector: Collector, monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.url)
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", "x-key=secret")
     monkeypatch.setenv("OTEL_SERVICE_NAME", "from-outside")
-    telemetry = Telemetry.of(None, service_name="default")
+    telemetry = telemetry_for(None, service_name="default")
     use(telemetry)
     telemetry.close()
     assert collector.spans() == {"a span": "from-outside"}
@@ -129,7 +129,7 @@ def test_standard_environment(collector: Collector, monkeypatch: pytest.MonkeyPa
 
 def test_the_default_name_is_used_without_one_outside(collector: Collector, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.url)
-    with Telemetry.of("otlp", service_name="default") as telemetry:
+    with telemetry_for("otlp", service_name="default") as telemetry:
         use(telemetry)
     assert collector.spans() == {"a span": "default"}
 

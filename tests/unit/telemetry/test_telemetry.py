@@ -13,7 +13,7 @@ from opentelemetry.trace import NoOpTracerProvider
 from support.otel import Recorder
 
 from steelyard.errors import ConfigError
-from steelyard.telemetry import NodeReading, Telemetry, conventions
+from steelyard.telemetry import NodeReading, Telemetry, conventions, telemetry_for
 
 SILENT = {"tracer_provider": NoOpTracerProvider(), "meter_provider": NoOpMeterProvider()}
 
@@ -96,11 +96,11 @@ def test_the_api_alone_is_imported() -> None:
 
 
 def test_of_nothing_is_what_there_is() -> None:
-    assert not Telemetry.of(None, environ={}).is_tracing
+    assert not telemetry_for(None, environ={}).is_tracing
 
 
 def test_of_none_is_silent_whatever_there_is() -> None:
-    for telemetry in (Telemetry.of("none"), Telemetry.of(None, environ={"STEELYARD_TELEMETRY": " None "})):
+    for telemetry in (telemetry_for("none"), telemetry_for(None, environ={"STEELYARD_TELEMETRY": " None "})):
         assert (telemetry.is_tracing, telemetry.is_metering) == (False, False)
 
 
@@ -112,7 +112,7 @@ def test_of_a_telemetry_shares_its_providers_and_not_its_end() -> None:
         meter_provider=recorder.meters,
         on_close=ends.append,
     )
-    borrowed = Telemetry.of(given)
+    borrowed = telemetry_for(given)
     borrowed.tracer.start_span("x").end()
     borrowed.close()
     assert ends == []
@@ -132,7 +132,7 @@ def test_of_a_telemetry_shares_its_providers_and_not_its_end() -> None:
 )
 def test_of_what_cannot_be(choice: object, environ: dict[str, str], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        Telemetry.of(choice, environ=environ)  # type: ignore[arg-type]
+        telemetry_for(choice, environ=environ)  # type: ignore[arg-type]
 
 
 def test_gauges_show_what_is_known_of_each_node() -> None:
@@ -159,7 +159,7 @@ def test_a_provider_shows_its_own_utilization() -> None:
 
 def test_gauges_of_several_consumers_stand_together_and_end_apart() -> None:
     recorder = Recorder()
-    other = Telemetry.of(recorder.telemetry)
+    other = telemetry_for(recorder.telemetry)
     end = recorder.telemetry.observe("s", lambda: [NodeReading(node="a", share=0.1)])
     other.observe("s", lambda: [NodeReading(node="b", share=0.2)])
     assert recorder.values(conventions.NODE_SHARE, "steelyard.node") == {"a": 0.1, "b": 0.2}
@@ -222,7 +222,7 @@ def test_a_loop_that_has_ended_shows_nothing() -> None:
 
 def test_instruments_are_shared_by_telemetries_of_one_provider(caplog: pytest.LogCaptureFixture) -> None:
     recorder = Recorder()
-    for telemetry in (recorder.telemetry, Telemetry.of(recorder.telemetry)):
+    for telemetry in (recorder.telemetry, telemetry_for(recorder.telemetry)):
         assert telemetry.is_metering
         assert telemetry.client is not None
         telemetry.client.calls.add(1, {"k": "v"})
