@@ -74,7 +74,7 @@ class Stage:
         """A consumer that sees every node of this run, and nobody else's (a shared registry may hold other runs)."""
         where = f"tag.run == {run!r}"
         async with Consumer(registry, application="steelyard-demo") as consumer:
-            plain = consumer.refer(Digits, policy=PLAIN_POLICY, where=where)  # type: ignore[type-abstract]
+            plain = consumer.refer(Digits, policy=PLAIN_POLICY, where=where)
             await consumer.ready(plain, nodes=len(fleet.nodes))
             labels = trained.labels.tolist()
             traffic = Traffic(plain, trained.rows, labels, rate_per_s=RATE_PER_S, users=USERS, seed=SEED)
@@ -109,7 +109,7 @@ class Stage:
     async def _act(self) -> None:
         schedule = self.schedule
         await self._until(schedule.switch_s)
-        balanced = self._consumer.refer(Digits, policy=schedule.policy, where=self._where)  # type: ignore[type-abstract]
+        balanced = self._consumer.refer(Digits, policy=schedule.policy, where=self._where)
         await self._consumer.ready(balanced, nodes=len(self.fleet.nodes))
         self.traffic.target, self._policy = balanced, schedule.policy
         if schedule.has_fault:
