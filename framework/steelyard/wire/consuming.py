@@ -102,9 +102,8 @@ class ConsumerConnection(Connection):
 
     def _open(self, event: Opened) -> None:
         call, future = event.call, event.call.token
-        if future.done():  # the caller was cancelled, and its task has not run yet to say so
-            self._side.cancel(call)
-            return
+        if future.done():
+            return  # the caller was cancelled; its task runs soon and abandons the call
         call.token = buffer = StreamBuffer()
         future.set_result(msgspec.structs.replace(event.reply, stream=ReplyStream(self, call, buffer)))
 

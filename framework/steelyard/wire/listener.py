@@ -17,6 +17,8 @@ from .limits import WireLimits
 from .serving import Acceptor
 from .unary import PlainHandler
 
+CLOSE_GRACE_S = 0.25
+
 
 class Listener:
     """Runs the calls that come to ``host:port`` with *invoker*.
@@ -97,7 +99,8 @@ class Listener:
         server, self._server = self._server, None
         if server is not None and self._acceptor is not None:
             await self._acceptor.close()
-            await server.stop(None)
+            # A moment for the ended streams to leave: without one gRPC cuts them off and every consumer logs a GOAWAY.
+            await server.stop(CLOSE_GRACE_S)
 
     async def __aenter__(self) -> Listener:
         await self.start()

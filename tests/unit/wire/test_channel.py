@@ -305,3 +305,30 @@ async def test_closing_in_the_pause_between_attempts() -> None:
     await channel.close()
     with pytest.raises(Unavailable, match="closed"):
         await channel.connect()
+
+
+async def test_a_deadline_is_kept_without_anyones_help() -> None:
+    peer = Peer(greet)
+    async with peer.channel(limits=WireLimits(heartbeat_interval_s=3600)) as channel:
+        await channel.connect()
+        with pytest.raises(DeadlineExceeded, match="no answer within the deadline") as raised:
+            await channel(call(deadline_at=time.monotonic() + 0.05))
+        assert raised.value.may_have_run is True
+
+
+async def test_what_is_said_not_to_have_run_never_leaves_after_that() -> None:
+    peer = Peer(greet)
+    channel = peer.channel()
+    await channel.connect()
+    tasks = {n: asyncio.ensure_future(channel(call(body=b"%09d" % n + bytes(300_000)))) for n in range(20)}
+    await asyncio.sleep(0.05)
+    closing = asyncio.ensure_future(channel.close())
+    left: set[int] = set()
+    while frames := await hear(peer.carriers[0]):
+        left |= {int(frame.body[:9]) for frame in frames if isinstance(frame, Call)}
+    await closing
+    errors = {n: task.exception() for n, task in tasks.items()}
+    assert all(isinstance(error, Unavailable) for error in errors.values())
+    may_have_run = {n for n, error in errors.items() if isinstance(error, Unavailable) and error.may_have_run}
+    assert 0 < len(may_have_run) < 20
+    assert left <= may_have_run
