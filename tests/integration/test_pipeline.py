@@ -92,6 +92,14 @@ async def test_a_full_handler_pool_sends_the_call_elsewhere_and_not_back() -> No
         assert await held == "a"
 
 
+async def test_any_version_may_be_asked_for(cluster: LocalCluster) -> None:
+    await cluster.provide(ShopModel())
+    for wanted in ({"version": "*"}, {"group": "*"}, {"version": "*", "group": "*"}):
+        shop = cluster.consumer.refer(Shop, **wanted)
+        await cluster.consumer.ready(shop)
+        assert await shop.echo(7, b"any") == b"any"
+
+
 async def test_streams(cluster: LocalCluster) -> None:
     shop, model = await shop_of(cluster)
     assert [number async for number in shop.count(5)] == [0, 1, 2, 3, 4]

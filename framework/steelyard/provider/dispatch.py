@@ -16,6 +16,7 @@ from steelyard.invoke import Invoker, Position, Stack
 from steelyard.model import Invocation, Reply, ServiceSpec
 from steelyard.service import BoundMethod
 from steelyard.telemetry import Telemetry
+from steelyard_registry.node import ServiceKey
 
 from .pool import HandlerPool
 
@@ -85,12 +86,17 @@ class Dispatcher:
         )
 
     def _resolve(self, service: str) -> ServiceSpec:
-        """A plain gRPC path names the interface alone; that is enough while only one version and group is exported."""
-        keys = self._keys.get(service, ())
-        if len(keys) == 1:
-            return self._services[keys[0]]
-        if keys:
-            raise Unimplemented(f"{service!r} is exported as {', '.join(keys)}; name the version and group")
+        """A plain gRPC path names the interface alone; that is enough while only one version and group is exported. A
+        consumer that takes any version or group (``*``) gets the first that fits."""
+        asked = ServiceKey.parse(service)
+        specs = [self._services[key] for key in self._keys.get(asked.interface, ())]
+        if service == asked.interface and len(specs) > 1:
+            keys = ", ".join(spec.key for spec in specs)
+            raise Unimplemented(f"{service!r} is exported as {keys}; name the version and group")
+        for spec in specs:
+            fits = asked.version in (spec.version, "*") and asked.group in (spec.group, "*")
+            if fits or service == asked.interface:
+                return spec
         known = ", ".join(sorted(self._services)) or "nothing"
         raise Unimplemented(f"no service {service!r} here; exported: {known}")
 
