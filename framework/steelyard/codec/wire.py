@@ -23,6 +23,7 @@ from uuid import UUID
 import msgpack
 import msgspec
 
+from .collision import SMALL_BODY_BYTES, bounded
 from .extension import (
     BIG_INTEGER,
     COMPLEX,
@@ -51,7 +52,9 @@ def pack(value: Any) -> bytes:
 
 def unpack(body: bytes | memoryview) -> Any:
     """The value in *body*; arrays are views into it. Raises any Exception when *body* is not one complete value."""
-    return _decoder.decode(body)
+    if len(body) <= SMALL_BODY_BYTES:
+        return _decoder.decode(body)
+    return msgspec.msgpack.Decoder(ext_hook=bounded(_read)).decode(body)
 
 
 def _big_integer(value: int) -> msgpack.ExtType:

@@ -177,3 +177,38 @@ def test_deep_bodies_cost_no_more_than_their_length() -> None:
         with pytest.raises(InvalidArgument):
             generic_codec().decode_arguments(marker * (1 << 20))
     assert time.perf_counter() - started < 10  # a bound for liveness; it takes milliseconds
+
+
+_MODULUS = 2**61 - 1  # of Python's hash of numbers
+
+
+def _colliding(kind: str, count: int) -> list[Any]:
+    multiples = [_MODULUS * (256 + at) for at in range(count)]
+    if kind == "complex":  # hash(a + bj) is hash(a) + 1000003 * hash(b)
+        return [complex(10**15 - 1_000_003 * at, at) for at in range(count)]
+    return {
+        "big integer": multiples,
+        "uuid": [uuid.UUID(int=each) for each in multiples],
+        "decimal": list(map(Decimal, multiples)),
+    }[kind]
+
+
+@pytest.mark.parametrize("kind", ["big integer", "uuid", "decimal", "complex"])
+@pytest.mark.parametrize("is_map", [True, False])
+def test_keys_that_were_made_to_collide_are_refused(kind: str, is_map: bool) -> None:
+    """A list counts too, since a contract may make a set of it. It must end long before the work grows as a square."""
+    keys = _colliding(kind, 1000)
+    assert len(set(map(hash, keys))) == 1
+    body = generic_codec().encode_arguments((dict.fromkeys(keys) if is_map else keys,))
+    for codec in (generic_codec(), one(Any), one(dict[uuid.UUID, Any]), one(set[Decimal])):
+        with pytest.raises(InvalidArgument, match="more than 64 different values with one hash"):
+            codec.decode_arguments(body)
+        with pytest.raises(InternalError, match="more than 64 different values with one hash"):
+            codec.decode_result(body)
+
+
+def test_a_few_that_collide_and_many_that_are_equal_are_welcome() -> None:
+    values = [uuid.uuid4() for _ in range(2000)] + [Decimal(-1), Decimal(-2)] * 2000 + _colliding("uuid", 60)
+    values += [complex(x, y) for x in range(50) for y in range(50)] + [float("nan"), Decimal("NaN")] * 200
+    (came,) = generic_codec().decode_arguments(generic_codec().encode_arguments((values,)))
+    assert str(came) == str(values)
