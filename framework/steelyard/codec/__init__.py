@@ -2,6 +2,7 @@
 
 from .base import MethodCodec
 from .choose import codec_for, generic_codec
+from .exception import text_of
 from .generic import plain_codec
 
-__all__ = ["MethodCodec", "codec_for", "generic_codec", "plain_codec"]
+__all__ = ["MethodCodec", "codec_for", "generic_codec", "plain_codec", "text_of"]

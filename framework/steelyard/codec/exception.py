@@ -23,7 +23,7 @@ def encode_exception(error: BaseException, raises: Sequence[type[Exception]]) ->
     declared = next((each for each in type(error).__mro__ if each in raises), None)
     if declared is None:
         return None
-    args = [arg if _can_be_sent(arg) else str(arg) for arg in error.args]
+    args = [arg if _can_be_sent(arg) else text_of(arg) for arg in error.args]
     fields = {name: value for name, value in _fields(error).items() if _can_be_sent(value)}
     return pack([_name(declared), args, fields])
 
@@ -65,9 +65,17 @@ def _find(name: str, raises: Sequence[type[Exception]]) -> type[Exception] | Non
 def _fields(error: BaseException) -> dict[str, Any]:
     fields = dict(vars(error))
     # Those of a dataclass with slots are not in its __dict__.
-    fields.update({name: getattr(error, name) for name in _dataclass_fields(type(error))})
+    fields.update({name: getattr(error, name) for name in _dataclass_fields(type(error)) if hasattr(error, name)})
     public = {name: value for name, value in fields.items() if not name.startswith("_")}
     return dict(list(public.items())[:_MAX_FIELDS])
+
+
+def text_of(value: object) -> str:
+    """``str(value)``; the name of its type when its own code cannot say it."""
+    try:
+        return str(value)
+    except Exception:  # somebody's class
+        return f"<{type(value).__name__} that cannot be shown>"
 
 
 def _can_be_sent(value: Any) -> bool:

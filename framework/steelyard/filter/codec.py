@@ -11,7 +11,7 @@ import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Any
 
-from steelyard.codec import MethodCodec
+from steelyard.codec import MethodCodec, text_of
 from steelyard.errors import InternalError, RemoteError, RpcError
 from steelyard.invoke import Filter, Invoker
 from steelyard.model import Invocation, Reply
@@ -161,7 +161,7 @@ def _travelling(method: MethodCodec, error: BaseException, invocation: Invocatio
     details = method.encode_exception(error)
     if details is None:
         log.error("%s.%s raised", invocation.service, invocation.method, exc_info=error)
-    return RemoteError(f"{type(error).__name__}: {error}", may_have_run=True, details=details)
+    return RemoteError(f"{type(error).__name__}: {text_of(error)}", may_have_run=True, details=details)
 
 
 def _broken(method: MethodCodec, error: BaseException, invocation: Invocation) -> BaseException:

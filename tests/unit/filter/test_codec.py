@@ -104,6 +104,20 @@ async def test_a_declared_error_makes_the_round_trip() -> None:
     assert caught.value.args == (7,)
 
 
+class Unspeakable(NoSuchUser):
+    def __str__(self) -> str:
+        raise RuntimeError("no words")
+
+
+async def test_an_error_that_cannot_be_shown_is_still_the_error_that_it_is() -> None:
+    with pytest.raises(RemoteError) as sent:
+        await server_codec(CODECS)(CALL, answering(Unspeakable(Unspeakable())))
+    assert sent.value.message == "Unspeakable: <Unspeakable that cannot be shown>"
+    with pytest.raises(NoSuchUser) as caught:
+        await client_codec(CODECS)(CALL, answering(sent.value))
+    assert caught.value.args == ("<Unspeakable that cannot be shown>",)
+
+
 async def test_what_breaks_a_stream_has_run() -> None:
     for error in (Unavailable("of another call", may_have_run=False), KeyError(3), NoSuchUser(7)):
         reply = await server_codec(CODECS)(CALL, answering(Reply(stream=items(1, error))))
