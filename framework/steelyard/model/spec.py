@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
+
+from steelyard_registry.node import ServiceKey
 
 
 class CallShape(StrEnum):
@@ -83,12 +85,9 @@ class ServiceSpec:
     group: str = ""
     methods: Mapping[str, MethodSpec] = field(default_factory=dict)
     contract: type | None = None
+    key: str = field(init=False, repr=False, compare=False)
 
-    @property
-    def key(self) -> str:
-        group = f"{self.group}/" if self.group else ""
-        version = f":{self.version}" if self.version else ""
-        return f"{group}{self.name}{version}"
-
-
-Fallback = Callable[..., Any]
+    def __post_init__(self) -> None:
+        # Kept and not made when asked for: a provider asks once a call.
+        key = ServiceKey(interface=self.name, version=self.version, group=self.group)
+        object.__setattr__(self, "key", str(key))
