@@ -75,6 +75,8 @@ def parse_overrides(overrides: Mapping[str, str]) -> dict[str, Any]:
         name = "memory_bytes" if name == "memory" else name
         if name not in known:
             raise ConfigError(f"hardware has no field {key!r}; there are: {', '.join(sorted(known))}")
+        if not isinstance(text, str):
+            raise ConfigError(f"hardware {name} is given as text, as on the command line, not as {text!r}")
         parsed[name] = _parse(name, text.strip())
     return parsed
 

@@ -11,10 +11,11 @@ import math
 import threading
 from collections.abc import Callable
 
+from .usage import CEILING
+
 log = logging.getLogger(__name__)
 
 Measure = Callable[[], float | None]
-HIGHEST = 1.5
 
 
 class Source:
@@ -94,7 +95,7 @@ class Source:
             return None
         if value is None:
             return None
-        if not math.isfinite(value) or not 0.0 <= value <= HIGHEST:
-            self.complain(f"measured {value}, which is no share in [0, 1] (up to {HIGHEST} is taken as overshoot)")
+        if not math.isfinite(value) or not 0.0 <= value <= CEILING:
+            self.complain(f"measured {value}, which is no share in [0, 1] (up to {CEILING} is taken as overshoot)")
             return None
         return value

@@ -41,5 +41,7 @@ class LocalCluster:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self.consumer.close()
-        await self._stack.aclose()
+        try:
+            await self.consumer.close()
+        finally:
+            await self._stack.aclose()

@@ -93,6 +93,8 @@ def test_overrides_one_by_one(tmp_path: Path) -> None:
         ({"quota": "nan"}, "quota must be a number above 0 .*not 'nan'"),
         ({"quota": "inf"}, "quota must be a number above 0 .*not 'inf'"),
         ({"memory_bytes": "1.5"}, "memory_bytes must be a whole number above 0 .*not '1.5'"),
+        ({"cores": 4}, "hardware cores is given as text, as on the command line, not as 4"),
+        ({"accelerators": ["A100"]}, r"hardware accelerators is given as text, .* not as \['A100'\]"),
         ({"colour": "red"}, "no field 'colour'; there are: accelerators, cores, kind"),
     ],
 )
