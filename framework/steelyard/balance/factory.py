@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from steelyard.errors import ConfigError
@@ -11,7 +12,10 @@ from .dual import Dual, DualSettings
 from .policy import Policy
 from .settings import build_settings
 
-_RECIPES = {recipe.name: recipe for recipe in (*RECIPES, Recipe("dual", DualSettings, Dual))}
+_DUAL = Recipe("dual", DualSettings, Dual)
+# The published update beside ours; everything else about it is the dual policy's.
+_RATIO = Recipe("ratio", DualSettings, lambda settings: Dual(replace(settings, law="ratio")))
+_RECIPES = {recipe.name: recipe for recipe in (*RECIPES, _DUAL, _RATIO)}
 
 
 def policy_names() -> tuple[str, ...]:

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from enum import Enum
 from hashlib import blake2b
 from operator import index
+from struct import Struct
 from typing import Any
 
 from steelyard.errors import InvalidArgument
@@ -24,6 +25,7 @@ TWO64 = float(1 << 64)
 GOLDEN = 0x9E3779B97F4A7C15  # 2**64 / golden ratio: steps through 64 bits without short cycles
 
 _KEY = b"steelyard.balance.1"
+_EIGHT = Struct(">8Q")
 
 
 def hash_key(value: Any) -> int:
@@ -46,9 +48,8 @@ def mix64(number: int) -> int:
 def points_of(identity: str, count: int) -> Iterator[int]:
     """*count* positions on the 64-bit ring for a node; the first k of them do not depend on *count*."""
     for block in range((count + 7) // 8):
-        digest = blake2b(f"{identity}#{block}".encode(), key=_KEY).digest()
-        for at in range(min(8, count - block * 8)):
-            yield int.from_bytes(digest[at * 8 : at * 8 + 8], "big")
+        points = _EIGHT.unpack(blake2b(f"{identity}#{block}".encode(), key=_KEY).digest())
+        yield from points if count - block * 8 >= 8 else points[: count - block * 8]
 
 
 def _encoded(value: Any) -> bytes:

@@ -11,6 +11,11 @@ Smoothing is an exponential average with time constant tau = 2 s over irregular 
 per resource (cpu's noise must not hide gpu's level), then the largest relevant resource is the node's load
 (dominant resource, as in Ghodsi et al., NSDI 2011). The age of a sample counts from when it was measured, not from
 when it arrived, so a delayed report cannot pass as fresh.
+
+A reporter can also be wrong without being silent. A number that stands still to the last bit is not a measurement:
+after ``FROZEN_S`` of equal reports they are no longer taken, and the node becomes stale, then unknown, as if it had
+stopped reporting. Two exceptions: a full node may truly report the same 1.0 again and again, and an idle one the same
+0.0; so high values are believed, and a 0.0 as long as the node is not seen to answer calls meanwhile.
 """
 
 from __future__ import annotations
@@ -18,6 +23,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from enum import StrEnum
+from functools import lru_cache
 
 from steelyard.model import LoadReport
 
@@ -34,6 +40,19 @@ TAU_S = 2.0
 # Name it in ``resources`` where it does follow the calls (say, a language model's kv_cache under its own name).
 NOT_STEERING = frozenset({"memory"})
 
+# Equal reports for this long, and at least so many, make a number frozen. A GPU's utilization is told in whole
+# percents, so two or three equal ones happen to healthy reporters; five in a row at a load that moves by a percent a
+# second are one in some thousands.
+FROZEN_S = 4.0
+FROZEN_REPORTS = 5
+# Reports ride on replies and come pushed: the same sample arrives more than once, its age told to the millisecond.
+_SAME_SAMPLE_S = 0.05
+# From here on a constant value is a full node and no broken reporter.
+_FULL = 0.95
+# A zero is disproved by this many answered calls in the window. At 1 call a second an honest sampler would have
+# shown five empty seconds in a row with probability exp(-5).
+_BUSY_CALLS = 10
+
 
 class ReportState(StrEnum):
     FRESH = "fresh"
@@ -48,54 +67,117 @@ def is_believable(report: LoadReport) -> bool:
         return False
     if report.in_flight is not None and report.in_flight < 0:
         return False
-    if not all(0.0 <= rate < math.inf for rate in (report.calls_per_s, report.errors_per_s) if rate is not None):
-        return False
+    for rate in (report.calls_per_s, report.errors_per_s):
+        if rate is not None and not 0.0 <= rate < math.inf:
+            return False
     return all(0.0 <= value <= HIGHEST_BELIEVED for value in report.utilization.values())
 
 
 class LoadSignal:
-    """The smoothed load of one node. ``levels`` maps resource to level; ``load`` is the dominant one or None."""
+    """The smoothed load of one node.
 
-    __slots__ = ("_restart_at_s", "_sampled_at", "levels", "load")
+    ``load`` is the level of the dominant resource, or None. ``sampled_at_s`` is when the newest sample was measured.
+    ``repeats`` counts how often the newest report only repeated the one before.
+    """
+
+    __slots__ = ("_levels", "_names", "_raw", "_raw_since_s", "_restart_at_s", "load", "repeats", "sampled_at_s")
 
     def __init__(self) -> None:
-        self.levels: Mapping[str, float] = {}
         self.load: float | None = None
-        self._sampled_at = -math.inf
+        self.sampled_at_s = -math.inf
+        self.repeats = 0
+        self._raw = -1.0
+        self._raw_since_s = -math.inf
+        # Names are shared by all nodes that report alike, levels stand in their order: a dict per node takes 184 bytes.
+        self._names: tuple[str, ...] = ()
+        self._levels: tuple[float, ...] = ()
         self._restart_at_s = -math.inf
+
+    @property
+    def levels(self) -> Mapping[str, float]:
+        """Level by resource."""
+        return dict(zip(self._names, self._levels, strict=True))
+
+    def dominant(self, resources: frozenset[str] | None) -> str | None:
+        """The resource whose level is ``load``."""
+        steering = [
+            (level, name)
+            for name, level in zip(self._names, self._levels, strict=True)
+            if _steers(name, resources) and level == self.load
+        ]
+        return max(steering)[1] if steering else None
 
     def restart(self, at_s: float) -> None:
         """What is measured before *at_s* says nothing about later: the node's share has changed on purpose."""
         self._restart_at_s = at_s
 
-    def take(self, report: LoadReport, now_s: float, *, tau_s: float, resources: frozenset[str] | None) -> None:
-        """Blend a believable report in. One that is older than what is known, or says nothing, changes nothing."""
-        sampled_at = now_s - report.age_s
-        elapsed_s = sampled_at - self._sampled_at
-        if elapsed_s <= 0 or not report.utilization:
-            return
+    def take(
+        self,
+        report: LoadReport,
+        now_s: float,
+        *,
+        tau_s: float,
+        resources: frozenset[str] | None,
+        answered: int = 0,
+    ) -> bool:
+        """Blend a believable report in; False when it is frozen and not taken. *answered* are the calls that the node
+        answered lately. A report that is older than what is known, or says nothing, changes nothing."""
+        sampled_at_s = now_s - report.age_s
+        elapsed_s = sampled_at_s - self.sampled_at_s
+        utilization = report.utilization
+        if elapsed_s <= _SAME_SAMPLE_S or not utilization:
+            return True
+        if len(utilization) == 1:
+            (name,) = utilization
+            raw = utilization[name] if _steers(name, resources) else -1.0
+        else:
+            raw = max((value for name, value in utilization.items() if _steers(name, resources)), default=-1.0)
+        if raw < 0.0:
+            self.load = None
+        elif raw != self._raw:
+            self._raw, self._raw_since_s, self.repeats = raw, sampled_at_s, 0
+        elif raw < _FULL:
+            self.repeats += 1
+            is_frozen = self.repeats >= FROZEN_REPORTS - 1 and sampled_at_s - self._raw_since_s >= FROZEN_S - 0.5
+            if is_frozen and (raw > 0.0 or answered >= _BUSY_CALLS):
+                return False
         # After a silence, or a restart, the old level says nothing about the new one.
-        is_first = elapsed_s > UNKNOWN_S or self._sampled_at < self._restart_at_s
-        keep = 0.0 if is_first else math.exp(-elapsed_s / tau_s)
-        old = self.levels
-        self.levels = {
-            name: value + keep * (old[name] - value) if name in old else value
-            for name, value in report.utilization.items()
-        }
-        relevant = [
-            level
-            for name, level in self.levels.items()
-            if (name in resources if resources is not None else name not in NOT_STEERING)
-        ]
-        self.load = max(relevant, default=None)
-        self._sampled_at = sampled_at
+        is_first = elapsed_s > UNKNOWN_S or self.sampled_at_s < self._restart_at_s
+        self._blend(utilization, 0.0 if is_first else math.exp(-elapsed_s / tau_s), resources)
+        self.sampled_at_s = sampled_at_s
+        return True
+
+    def _blend(self, utilization: Mapping[str, float], keep: float, resources: frozenset[str] | None) -> None:
+        names = tuple(utilization)
+        if names == self._names:
+            levels = [
+                value + keep * (old - value) for value, old in zip(utilization.values(), self._levels, strict=True)
+            ]
+        else:
+            before = self.levels
+            levels = [value + keep * (before.get(name, value) - value) for name, value in utilization.items()]
+            self._names = _shared(names)
+        self._levels = tuple(levels)
+        self.load = max(
+            (level for name, level in zip(names, levels, strict=True) if _steers(name, resources)), default=None
+        )
 
     def age_s(self, now_s: float) -> float | None:
         """Seconds since the newest sample was measured; None: never."""
-        return None if self._sampled_at == -math.inf else max(0.0, now_s - self._sampled_at)
+        return None if self.sampled_at_s == -math.inf else max(0.0, now_s - self.sampled_at_s)
 
     def state(self, now_s: float) -> ReportState:
-        age_s = now_s - self._sampled_at
+        age_s = now_s - self.sampled_at_s
         if self.load is None or age_s > UNKNOWN_S:
             return ReportState.UNKNOWN
         return ReportState.FRESH if age_s <= FRESH_S else ReportState.STALE
+
+
+def _steers(name: str, resources: frozenset[str] | None) -> bool:
+    return name in resources if resources is not None else name not in NOT_STEERING
+
+
+@lru_cache(maxsize=256)
+def _shared(names: tuple[str, ...]) -> tuple[str, ...]:
+    """One tuple for all nodes that report the same resources."""
+    return names

@@ -157,7 +157,11 @@ class PolicyBase(Generic[C]):
             self.rejected_reports += 1
             return
         for candidate in self.at(address):
-            candidate.load.take(report, now_s, tau_s=self.tau_s, resources=self.resources)
+            window = candidate.window
+            window.advance(now_s)
+            if not candidate.load.take(report, now_s, tau_s=self.tau_s, resources=self.resources, answered=window.ok):
+                self.rejected_reports += 1
+                self._disbelieved(candidate, now_s)
 
     def tick(self, now_s: float) -> None:
         """Nothing to learn for a policy without a control loop."""
@@ -192,6 +196,9 @@ class PolicyBase(Generic[C]):
     def _updated(self, candidate: C, node: Node, now_s: float) -> None:
         """A newer record of the same node."""
         candidate.update(node)
+
+    def _disbelieved(self, candidate: C, now_s: float) -> None:
+        """The reports of *candidate* are frozen and no longer taken."""
 
     def _left(self, candidate: C, now_s: float) -> None:
         """*candidate* is no longer a member; its open calls will still end."""

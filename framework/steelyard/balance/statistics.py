@@ -51,7 +51,8 @@ class NodeStatistics:
 
     ``share`` is the planned share of all calls (p), ``base_share`` what the base policy alone would give (B),
     ``sent_share`` what was sent in the last 10 s, ``flow_ratio`` p / B, ``weight_ratio`` the utilization law's w.
-    ``availability`` is ok / (ok + failed) in the window, None without calls. ``load`` is the dominant of ``loads``.
+    ``availability`` is ok / (ok + failed) in the window, None without calls. ``load`` is the dominant of ``loads`` and
+    ``resource`` its name.
     ``refuse_ratio`` is the part of its own keys it gives away, ``accept_weight`` the share of all calls it takes over.
     """
 
@@ -73,6 +74,7 @@ class NodeStatistics:
     weight_ratio: float = 1.0
     refuse_ratio: float = 0.0
     accept_weight: float = 0.0
+    resource: str | None = None
     list: NodeList = NodeList.NEUTRAL
     reason: Reason = field(default_factory=Reason)
 

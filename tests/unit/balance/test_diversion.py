@@ -13,8 +13,7 @@ from steelyard.balance import hash_key
 from steelyard.balance.dual import Dual
 from steelyard.balance.dual.member import Member
 from steelyard.balance.dual.plan import Plan, make_plan
-from steelyard.balance.dual.warm_up import joint_scale
-from steelyard.balance.hashing import TWO64
+from steelyard.balance.dual.warm_up import apply_ramps
 from steelyard.balance.ring import HashRing
 
 KEYS = [hash_key(at) for at in range(3000)]
@@ -31,7 +30,7 @@ def members(count: int) -> list[Member]:
 def plan_of(flow: list[float]) -> Plan:
     made = members(len(flow))
     ring = HashRing([member.identity for member in made], [100] * len(made))
-    return make_plan(made, ring, flow, [1.0] * len(made))
+    return make_plan(made, flow, ring=ring, weights=None)
 
 
 def policy_of(flow: list[float]) -> Dual:
@@ -41,7 +40,7 @@ def policy_of(flow: list[float]) -> Dual:
     policy.pick(0.0, lambda: 0.5, KEYS[0])
     for member, weight in zip(policy.eligible, flow, strict=True):
         member.log_w = log(weight)
-    policy._make_plan(0.0)
+    policy._replan(0.0)
     return policy
 
 
@@ -58,11 +57,12 @@ def target(policy: Dual, key: int) -> tuple[str, bool]:
 def test_the_diverted_fraction_is_the_distance_between_base_and_target(flow: list[float]) -> None:
     spread = plan_of(flow).keyed
     assert spread is not None
-    assert sum(spread.shares) == pytest.approx(1.0)
-    distance = sum(abs(share - base) for share, base in zip(spread.shares, spread.base, strict=True)) / 2
+    shares = [base * ratio for base, ratio in zip(spread.base, spread.ratio, strict=True)]
+    assert sum(shares) == pytest.approx(1.0)
+    distance = sum(abs(share - base) for share, base in zip(shares, spread.base, strict=True)) / 2
     assert spread.diverted == pytest.approx(distance, abs=1e-9)
-    refused = sum(base * below / TWO64 for base, below in zip(spread.base, spread.refuse_below, strict=True))
-    assert refused == pytest.approx(distance, abs=1e-9)
+    accepted = sum(max(0.0, share - base) for share, base in zip(shares, spread.base, strict=True))
+    assert accepted == pytest.approx(distance, abs=1e-9)
 
 
 @settings(max_examples=25, deadline=None)
@@ -75,9 +75,12 @@ def test_raising_the_ratio_only_adds_keys(count: int, low: float, step: float) -
     assert refused_fewer <= refused_more
 
 
-@pytest.mark.parametrize("count", [4, 40])  # a list for rendezvous, and one that is sampled
-def test_calls_arrive_in_the_planned_shares(count: int) -> None:
-    policy = policy_of([0.3 * (1 + at % 3) for at in range(count)])
+@pytest.mark.parametrize(
+    ("count", "takers"),
+    [(4, 2), (40, 13), (80, 8)],  # a list for rendezvous, one that is sampled on the ring, one with a ring of its own
+)
+def test_calls_arrive_in_the_planned_shares(count: int, takers: int) -> None:
+    policy = policy_of([0.3 * (1 + at % 2) if at < count - takers else 0.9 + 0.3 * (at % 3) for at in range(count)])
     plan = policy._plan
     assert plan is not None
     assert plan.keyed is not None
@@ -86,7 +89,7 @@ def test_calls_arrive_in_the_planned_shares(count: int) -> None:
     for key in many:
         got[target(policy, key)[0]] += 1
     for member in plan.members:
-        share = plan.keyed.shares[member.place]
+        share = plan.keyed.base[member.place] * plan.keyed.ratio[member.place]
         deviation = (share * (1 - share) / len(many)) ** 0.5
         # 6 deviations for chance, and 0.2 % for samples that end before anybody took the key.
         assert got[member.identity] / len(many) == pytest.approx(share, abs=6 * deviation + 0.002)
@@ -108,9 +111,8 @@ def test_warming_nodes_never_take_more_than_their_joint_ramp(data: st.DataObject
     count = data.draw(st.integers(2, 10))
     cold = data.draw(st.integers(1, count - 1))
     base = [1 / count] * count
-    ramps = [data.draw(st.floats(0.1, 1.0)) if at < cold else 1.0 for at in range(count)]
-    flow = [data.draw(st.floats(0.02, 50)) * ramp for ramp in ramps]
-    is_warming = [at < cold for at in range(count)]
-    scale = joint_scale(base, flow, ramps, is_warming)
-    parts = [share * part * (scale if warm else 1) for share, part, warm in zip(base, flow, is_warming, strict=True)]
-    assert sum(parts[:cold]) / sum(parts) <= sum(ramps[:cold]) / count + 1e-9
+    ramps = [(at, data.draw(st.floats(0.1, 1.0))) for at in range(cold)]
+    flow = [data.draw(st.floats(0.02, 50)) for _ in range(count)]
+    apply_ramps(base, flow, ramps)
+    parts = [share * part for share, part in zip(base, flow, strict=True)]
+    assert sum(parts[:cold]) / sum(parts) <= sum(ramp for _, ramp in ramps) / count + 1e-9

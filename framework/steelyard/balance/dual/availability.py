@@ -29,10 +29,10 @@ readmit_odds each try, and a mistake costs one doubling of a few percent, since 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 from ..statistics import Objective, Reason
+from ..window import OutcomeWindow
 from .member import NO_REASON, Member
 from .settings import DualSettings
 
@@ -54,17 +54,11 @@ class Fleet:
     judged: int
 
 
-def look_at(members: Iterable[Member], now_s: float, window_s: float) -> Fleet:
-    """Advance every window and add them up. *window_s* is how much of the window has been lived through."""
-    ok = failed = sent = 0
-    for member in members:
-        window = member.window
-        window.advance(now_s)
-        ok += window.ok
-        failed += window.failed
-        sent += window.sent
-    judged = ok + failed
-    return Fleet(availability=ok / judged if judged else 1.0, calls_per_s=sent / window_s, judged=judged)
+def look_at(window: OutcomeWindow, now_s: float, window_s: float) -> Fleet:
+    """The fleet by the window that counts all members' calls. *window_s* is how much of it has been lived through."""
+    window.advance(now_s)
+    judged = window.ok + window.failed
+    return Fleet(availability=window.ok / judged if judged else 1.0, calls_per_s=window.sent / window_s, judged=judged)
 
 
 class AvailabilityLaw:
@@ -73,7 +67,9 @@ class AvailabilityLaw:
         self._readmit_at = math.log(settings.readmit_odds)
 
     def update(self, member: Member, fleet: Fleet, now_s: float, periods: float) -> None:
-        """Judge one node on what is new. *periods* since the last update, at most 1."""
+        """Judge one node on what is new. *periods* since the last update, at most 1. Only nodes that are shed or had a
+        failure since the last tick need it: a success alone cannot bring A_i below the band."""
+        member.window.advance(now_s)
         ok, failed = member.new_ok, member.new_failed
         member.new_ok = member.new_failed = 0
         if member.is_ejected:
@@ -101,6 +97,7 @@ class AvailabilityLaw:
         member.kept = member.deepest = self.floor(member, fleet)
         member.sick_rate = _SICKEST
         member.reason = reason
+        member.held_until_s = math.inf
         self._spend(member)
 
     def _judge(self, member: Member, fleet: Fleet, now_s: float, prior: float) -> None:
@@ -119,6 +116,7 @@ class AvailabilityLaw:
         member.kept = min(member.kept, math.nextafter(1.0, 0.0))
         member.deepest = min(member.deepest, member.kept)
         member.sick_rate = max(_SICKEST, worst)
+        member.held_until_s = math.inf
         since_s = member.reason.since_s if member.reason.objective is Objective.AVAILABILITY else now_s
         member.reason = Reason(
             objective=Objective.AVAILABILITY,
@@ -151,7 +149,8 @@ class AvailabilityLaw:
         member.kept = max(member.kept, self.floor(member, fleet)) * 2.0**periods
         if member.kept >= 1.0:
             # By the deepest cut and not by the last step: from a floor of 0.1 the last step starts at 0.8.
-            if member.deepest < _HARDLY_SHED:
+            member.held_until_s = math.inf if member.is_warming else -math.inf
+            if member.deepest < _HARDLY_SHED and not member.is_warming:
                 member.hold(now_s, self._settings.hold_s)
             member.deepest = 1.0
             member.kept = 1.0

@@ -21,14 +21,17 @@ from math import log, sqrt
 
 from ..hashing import GOLDEN, MASK64, TWO64, mix64
 from .member import Member
-from .plan import Plan, Spread
+from .plan import Plan, SecondHomes, Spread
 
-LONG_LIST = 8
-_SAMPLES = 32
+_SAMPLES = 64
 _PROBES = 8
 # Different streams for different questions about one key: its refusal must not decide its second home.
 _RENDEZVOUS = 0x5851F42D4C957F2D
 _SAMPLE = 0x2545F4914F6CDD1D
+# A sampling step is a step of a linear congruential generator (Knuth's MMIX) seeded by a mixed key: its high bits are
+# the position, and a multiplication of the folded state is the lot. A third of the time of mixing at every step.
+_STEP, _SHIFT, _LOT = 6364136223846793005, 1442695040888963407, 0xD1342543DE82EF95
+TWO48 = float(1 << 48)
 
 
 class KeyedPicker:
@@ -44,24 +47,22 @@ class KeyedPicker:
         self, plan: Plan, spread: Spread, key: int, excluded: Collection[str], open_calls: float
     ) -> Member | None:
         """The second home of a refused key; None when nothing is left."""
-        accepting = spread.accepting
+        homes = plan.homes
         chosen: Member | None = None
-        if len(accepting) > LONG_LIST:
-            chosen = _sampled(plan, spread, key, excluded)
-        elif accepting:
-            chosen = _rendezvous(spread, key, excluded)
-        if chosen is not None and self.is_within(spread, chosen, open_calls):
+        if homes.ring is not None:
+            chosen = _sampled(plan, homes, key, excluded)
+        elif homes.listed:
+            chosen = _rendezvous(homes, key, excluded)
+        if chosen is not None and (chosen.queue <= 1.0 or self.is_within(spread, chosen, open_calls)):
             return chosen
         return self.walk(plan, spread, key, excluded, open_calls)
 
     def is_within(self, spread: Spread, member: Member, open_calls: float) -> bool:
         """Bounded load: queue <= 1 + c * mu + z * sqrt(mu), where mu is the member's share of all open calls. The noise
         term makes room for chance: with mu = 4, c * mu alone is exceeded a fifth of the time."""
-        queue = member.queue
-        if queue <= 1.0:
-            return True
-        fair = spread.shares[member.place] * open_calls
-        return queue <= 1.0 + self._bound * fair + self._sigmas * sqrt(fair)
+        place = member.place
+        fair = spread.base[place] * spread.ratio[place] * open_calls
+        return member.queue <= 1.0 + self._bound * fair + self._sigmas * sqrt(fair)
 
     def walk(self, plan: Plan, spread: Spread, key: int, excluded: Collection[str], open_calls: float) -> Member | None:
         """Along the key's own sequence of ring owners to the first that may take the call and is within its bound."""
@@ -71,15 +72,14 @@ class KeyedPicker:
         for _ in range(_PROBES):
             point = (point + GOLDEN) & MASK64
             place = mix64(point)
-            member = plan.members[ring.owner(place)]
-            limit = spread.refuse_below[member.place]
-            if (
-                member.is_blocked
-                or (excluded and member.identity in excluded)
-                or (limit and mix64(place ^ member.salt) < limit)
-            ):
+            at = ring.owner(place)
+            member = plan.members[at]
+            if member.is_blocked or (excluded and member.identity in excluded):
                 continue
-            if self.is_within(spread, member, open_calls):
+            ratio = spread.ratio[at]
+            if ratio < 1.0 and mix64(place ^ member.salt) >> 16 < (1.0 - ratio) * TWO48:
+                continue
+            if member.queue <= 1.0 or self.is_within(spread, member, open_calls):
                 return member
         return least_loaded(plan, spread, excluded)
 
@@ -92,17 +92,18 @@ def least_loaded(plan: Plan, spread: Spread, excluded: Collection[str]) -> Membe
     for member in plan.members:
         if excluded and member.identity in excluded:
             continue
-        score = (member.is_blocked, (member.queue + 1.0) / max(spread.shares[member.place], 1e-12))
+        share = spread.base[member.place] * spread.ratio[member.place]
+        score = (member.is_blocked, (member.queue + 1.0) / max(share, 1e-12))
         if best is None or score < best_score:
             best, best_score = member, score
     return best
 
 
-def _rendezvous(spread: Spread, key: int, excluded: Collection[str]) -> Member | None:
+def _rendezvous(homes: SecondHomes, key: int, excluded: Collection[str]) -> Member | None:
     best: Member | None = None
     smallest = 0.0
     seed = key ^ _RENDEZVOUS
-    for member, weight in spread.accepting:
+    for member, weight in homes.listed:
         if member.is_blocked or (excluded and member.identity in excluded):
             continue
         # +1: a hash of 0 would be log(0).
@@ -112,27 +113,26 @@ def _rendezvous(spread: Spread, key: int, excluded: Collection[str]) -> Member |
     return best
 
 
-def _sampled(plan: Plan, spread: Spread, key: int, excluded: Collection[str]) -> Member | None:
-    """The first of a key-seeded sequence of ring owners that takes the key; after *_SAMPLES* misses, the one
-    that came nearest to taking it."""
-    ring = plan.ring
-    assert ring is not None
+def _sampled(plan: Plan, homes: SecondHomes, key: int, excluded: Collection[str]) -> Member | None:
+    """The first of a key-seeded sequence of owners that takes the key; after *_SAMPLES* misses, the one that came
+    nearest to taking it."""
+    assert homes.ring is not None
+    owner, chance, members = homes.ring.owner, homes.chance, plan.members
     best: Member | None = None
     nearest = 0.0
-    point = key ^ _SAMPLE
+    state = mix64(key ^ _SAMPLE)
     for _ in range(_SAMPLES):
-        point = (point + GOLDEN) & MASK64
-        place = mix64(point)
-        at = ring.owner(place)
-        below = spread.accept_below[at]
+        state = (state * _STEP + _SHIFT) & MASK64
+        at = owner(state)
+        below = chance[at]
         if not below:
             continue
-        member = plan.members[at]
+        member = members[at]
         if member.is_blocked or (excluded and member.identity in excluded):
             continue
-        hashed = mix64(place ^ member.salt)
-        if hashed < below:
+        lot = ((state ^ (state >> 29)) * _LOT & MASK64) >> 16
+        if lot < below:
             return member
-        if best is None or hashed / below < nearest:
-            best, nearest = member, hashed / below
+        if best is None or lot / below < nearest:
+            best, nearest = member, lot / below
     return best

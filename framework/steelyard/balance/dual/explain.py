@@ -6,36 +6,53 @@ import math
 from collections.abc import Collection
 from dataclasses import replace
 
-from ..hashing import TWO64
 from ..policy import node_statistics
 from ..statistics import NodeList, NodeStatistics, Objective, Reason
-from .member import Member
+from .member import NO_REASON, Member
 from .plan import Plan
 
 # Ratios this near to 1 are neutral: half a percent of a share is below what anybody could see in traffic.
 _NEUTRAL = 0.005
+_LEAST_LOAD = 1e-3
 # kept at or below this is an emptied node that lives on exploration (DualSettings.max_explore).
 _EMPTIED = 0.1
 
 
-def nodes(members: Collection[Member], plan: Plan | None, now_s: float, *, sent: int) -> tuple[NodeStatistics, ...]:
-    return tuple(_node(member, plan, now_s, sent) for member in members)
+def nodes(
+    members: Collection[Member],
+    plan: Plan | None,
+    now_s: float,
+    *,
+    sent: int,
+    load_ref: float | None,
+    resources: frozenset[str] | None,
+) -> tuple[NodeStatistics, ...]:
+    return tuple(_node(member, plan, now_s, sent, load_ref, resources) for member in members)
 
 
-def _node(member: Member, plan: Plan | None, now_s: float, sent: int) -> NodeStatistics:
-    if plan is None or member.weight <= 0:
+def _node(
+    member: Member,
+    plan: Plan | None,
+    now_s: float,
+    sent: int,
+    load_ref: float | None,
+    resources: frozenset[str] | None,
+) -> NodeStatistics:
+    resource = member.load.dominant(resources)
+    if plan is None or member.place < 0:
         record = node_statistics(member, now_s, sent=sent, share=0.0, base_share=0.0)
-        return replace(record, flow_ratio=0.0, weight_ratio=math.exp(member.log_w), reason=_OUT)
+        return replace(record, flow_ratio=0.0, weight_ratio=math.exp(member.log_w), resource=resource, reason=_OUT)
     spread = plan.leading
-    share, base = spread.shares[member.place], spread.base[member.place]
-    record = node_statistics(member, now_s, sent=sent, share=share, base_share=base)
+    base, ratio = spread.base[member.place], spread.ratio[member.place]
+    record = node_statistics(member, now_s, sent=sent, share=base * ratio, base_share=base)
     return replace(
         record,
         weight_ratio=math.exp(member.log_w),
-        refuse_ratio=1.0 if member.is_blocked else spread.refuse_below[member.place] / TWO64,
-        accept_weight=max(0.0, share - base),
-        list=_list(member, record.flow_ratio),
-        reason=_warming_reason(member, now_s) if member.is_warming and not member.is_shed else member.reason,
+        refuse_ratio=1.0 if member.is_blocked else max(0.0, 1.0 - ratio),
+        accept_weight=max(0.0, base * (ratio - 1.0)),
+        resource=resource,
+        list=_list(member, ratio),
+        reason=_reason(member, now_s, load_ref, resource),
     )
 
 
@@ -51,9 +68,25 @@ def _list(member: Member, flow_ratio: float) -> NodeList:
     return NodeList.ACCEPT if flow_ratio > 1.0 + _NEUTRAL else NodeList.NEUTRAL
 
 
-def _warming_reason(member: Member, now_s: float) -> Reason:
-    age_s = now_s - member.joined_at_s
-    return Reason(objective=Objective.WARM_UP, since_s=member.joined_at_s, text=f"joined {age_s:.0f} s ago")
+def _reason(member: Member, now_s: float, load_ref: float | None, resource: str | None) -> Reason:
+    """The first of the law's aims that moves this node: out of reach, failing, warming, loaded otherwise than
+    others."""
+    if member.is_shed:
+        return member.reason
+    if member.is_warming:
+        age_s = now_s - member.warm_from_s
+        text = f"began {age_s:.0f} s ago"
+        return Reason(objective=Objective.WARM_UP, since_s=member.warm_from_s, text=text)
+    if not member.log_w and not member.is_off_domain:
+        return NO_REASON
+    load = member.load.load
+    if load is None or load_ref is None:
+        return Reason(objective=Objective.UTILIZATION, since_s=member.off_since_s, text="nothing to compare with")
+    imbalance = math.log(max(load_ref, _LEAST_LOAD) / max(load, _LEAST_LOAD))
+    text = f"{resource} at {load:.2f} where the mean load is {load_ref:.2f}"
+    if not member.is_off_domain:
+        text += ", held there by its share" if abs(member.log_w) > _NEUTRAL else ""
+    return Reason(objective=Objective.UTILIZATION, imbalance=imbalance, since_s=member.off_since_s, text=text)
 
 
 _OUT = Reason(text="takes no traffic: not ready, or weight 0")

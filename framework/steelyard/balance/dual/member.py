@@ -1,7 +1,7 @@
 """Member: a Candidate with the law's own state.
 
-Written by tick() and ended(); a pick only reads it, but for ``probe_at_s``, which it moves when it lets a probe
-through.
+Written by tick(), report() and ended(); a pick only reads it, but for ``probe_at_s``, which it moves when it lets a
+probe through.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ NO_REASON = Reason()
 class Member(Candidate):
     """A node under the dual-objective law.
 
-    Utilization: ``log_w`` is the log of the weight ratio w; ``is_off_domain`` remembers the hysteresis.
+    Utilization: ``log_w`` is the log of the weight ratio w, and ``log_w_then`` what it was when the node's reports
+    began to repeat themselves. ``is_off_domain`` remembers the hysteresis, ``off_since_s`` when the node last left the
+    domain with a neutral weight. ``held_until_s``: until then its load is not believed to show its full share; infinite
+    while it is shed or warming.
 
-    Availability: ``kept`` is 1 - refuse, in [floor, 1]; below 1 the node is *shed*. ``sick_rate`` is the success rate
-    it was shed for, ``log_odds`` the evidence since for "healthy" against "as sick as before", ``new_ok`` and
-    ``new_failed`` the outcomes since the last tick. ``base`` is its base share.
-
-    ``deepest`` is the lowest ``kept`` since it was shed.
-
-    ``held_until_s``: until then its load is not believed to show its full share.
+    Availability: ``kept`` is 1 - refuse, in [floor, 1]; below 1 the node is *shed*. ``deepest`` is the lowest ``kept``
+    since it was shed. ``sick_rate`` is the success rate it was shed for, ``log_odds`` the evidence since for "healthy"
+    against "as sick as before", ``new_ok`` and ``new_failed`` the outcomes since the last tick. ``base`` is its base
+    share. ``reason`` says why it is shed or ejected.
 
     Transport: ``transport_failures`` in a row; ``ejections`` counts failed probes for the back-off; ``is_ejected``
     until a probe succeeds. ``is_blocked`` is what a pick looks at: ejected, and no panic.
@@ -48,8 +48,10 @@ class Member(Candidate):
         "kept",
         "log_odds",
         "log_w",
+        "log_w_then",
         "new_failed",
         "new_ok",
+        "off_since_s",
         "place",
         "probe_at_s",
         "probe_every_s",
@@ -57,6 +59,7 @@ class Member(Candidate):
         "salt",
         "sick_rate",
         "transport_failures",
+        "warm_from_s",
     )
 
     def __init__(self, node: Node, now_s: float, *, is_warming: bool) -> None:
@@ -64,8 +67,9 @@ class Member(Candidate):
         self.salt = hash_key(self.identity)
         self.place = -1  # in the plan's sequences; -1: takes no traffic
         self.base = 0.0
-        self.log_w = 0.0
+        self.log_w = self.log_w_then = 0.0
         self.is_off_domain = False
+        self.off_since_s: float | None = None
         self.held_until_s = -math.inf
         self.kept = 1.0
         self.deepest = 1.0
@@ -79,8 +83,17 @@ class Member(Candidate):
         self.is_blocked = False
         self.probe_at_s = math.inf
         self.probe_every_s = math.inf
-        self.is_warming = is_warming
         self.reason = NO_REASON
+        self.is_warming = False
+        self.warm_from_s = now_s
+        if is_warming:
+            self.warm(now_s)
+
+    def warm(self, now_s: float) -> None:
+        """Start the ramp."""
+        self.is_warming = True
+        self.warm_from_s = now_s
+        self.held_until_s = math.inf
 
     def hold(self, now_s: float, hold_s: float) -> None:
         """Do not steer by load for *hold_s*, and then by what was measured in its last second."""

@@ -9,97 +9,151 @@ the same shares and moves fewer keys. Rejected: hashing by p directly (a ring wi
 that both stay as they are), and a coin per call (a key would lose its cache on both sides).
 
 A Plan is immutable and swapped in one assignment; a pick reads it and computes none of it. There are two bases: the
-ring's arcs for calls with a key, and static weights for calls without one. The ring is built at the first call
-with a key, so that a service without keys never pays for it.
+ring's arcs for calls with a key, and static weights for calls without one; each has its own spread, made once calls of
+that kind are seen, so that a service pays only for what it uses. B is exact in both: an arc is a part of the key space,
+and smooth weighted picking gives each node its weight's share by construction, so neither has to be measured.
+
+Everything a pick asks of a spread follows from one number per node, p_i / B_i (``ratio``): a plan for 10,000 nodes
+takes milliseconds, and 8 bytes a node.
 """
 
 from __future__ import annotations
 
+from array import array
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import mul
 
 from ..draw import DrawTable
-from ..hashing import TWO64
+from ..hashing import GOLDEN, MASK64, mix64
 from ..ring import HashRing
 from .member import Member
-from .warm_up import joint_scale
+
+# Rounding of the division by the total must not make a list of everybody.
+_NOTHING = 1e-9
+# Lists this short are compared one by one.
+SHORT_LIST = 6
+# Where fewer than one node in so many accepts, the ring would be searched for them: they get a small ring of their own.
+_SPARSE = 4
+_SMALL_RING_POINTS = 8
 
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """One base and what becomes of it, by place. ``refuse_below`` are refuse ratios as 64-bit thresholds;
-    ``accepting`` lists (member, accept weight); ``accept_ratio`` is accept / B over its own maximum."""
+    """A base and what becomes of it, by place: ``ratio`` is p / B."""
 
-    base: tuple[float, ...]
-    shares: tuple[float, ...]
-    refuse_below: tuple[int, ...]
-    accepting: tuple[tuple[Member, float], ...]
-    accept_below: tuple[int, ...]
+    base: Sequence[float]
+    ratio: Sequence[float]
 
     @property
     def diverted(self) -> float:
-        return sum(weight for _, weight in self.accepting)
+        return sum(own * (1.0 - ratio) for own, ratio in zip(self.base, self.ratio, strict=True) if ratio < 1.0)
+
+
+@dataclass(frozen=True, slots=True)
+class SecondHomes:
+    """The accept list in the form that its length asks for.
+
+    Short: ``listed`` are (member, accept weight). Long: ``owner_of`` gives a place for a position in the key space, in
+    proportion to arcs, and ``chance`` by place is accept / arc over its maximum, times 2**48. ``nobody`` accepts: both
+    are empty.
+    """
+
+    listed: tuple[tuple[Member, float], ...] = ()
+    ring: HashRing | SmallRing | None = None
+    chance: Sequence[float] = ()
+
+
+class SmallRing:
+    """A few positions for each of the accepting nodes alone."""
+
+    __slots__ = ("_owners", "_points")
+
+    def __init__(self, members: Sequence[Member], places: Sequence[int]) -> None:
+        placed = sorted(
+            (mix64((members[place].salt + GOLDEN * at) & MASK64), place)
+            for place in places
+            for at in range(_SMALL_RING_POINTS)
+        )
+        self._points = [point for point, _ in placed]
+        self._owners = [place for _, place in placed]
+
+    def owner(self, key: int) -> int:
+        at = bisect_left(self._points, key)
+        return self._owners[at if at < len(self._owners) else 0]
+
+    def arcs(self) -> dict[int, int]:
+        arcs: dict[int, int] = {}
+        before = self._points[-1] - (1 << 64)
+        for point, owner in zip(self._points, self._owners, strict=True):
+            arcs[owner] = arcs.get(owner, 0) + point - before
+            before = point
+        return arcs
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What picks read. Sequences are by place, a member's index in ``members``."""
+    """What picks read. Sequences are by place, a member's index in ``members``. ``keyed`` is None until there are calls
+    with a key, ``free`` until there are calls without one; ``parts`` are proportional to the free spread's shares."""
 
-    members: tuple[Member, ...]
+    members: Sequence[Member]
     ring: HashRing | None
     keyed: Spread | None
-    free: Spread
-    table: DrawTable
-    flow: tuple[float, ...]
+    homes: SecondHomes
+    free: Spread | None
+    parts: Sequence[float]
+    table: DrawTable | None
 
     @property
     def leading(self) -> Spread:
         """The spread that speaks for this consumer in statistics: by key, once there are keys."""
-        return self.keyed or self.free
+        spread = self.keyed or self.free
+        assert spread is not None
+        return spread
 
 
 def make_plan(
-    members: Sequence[Member],
-    ring: HashRing | None,
-    flow: Sequence[float],
-    ramps: Sequence[float],
+    members: Sequence[Member], flow: Sequence[float], *, ring: HashRing | None, weights: Sequence[float] | None
 ) -> Plan:
-    """The plan for *members* (eligible, in the order of their places) with flow f by place; not empty."""
-    total_weight = sum(member.weight for member in members)
-    free = spread([member.weight / total_weight for member in members], members, flow, ramps)
+    """The plan for *members* (eligible, in the order of their places) with flow f by place; not empty. *ring* is the
+    base of calls with a key, *weights* (sum 1) that of calls without; None: no such calls."""
+    keyed = None if ring is None else spread(ring.shares, flow)
+    homes = SecondHomes() if ring is None or keyed is None else second_homes(keyed, members, ring)
+    free = None if weights is None else spread(weights, flow)
+    parts = [] if weights is None else list(map(mul, weights, flow))
     return Plan(
-        members=tuple(members),
+        members=members,
         ring=ring,
-        keyed=None if ring is None else spread(ring.shares, members, flow, ramps),
+        keyed=keyed,
+        homes=homes,
         free=free,
-        table=DrawTable(free.shares),
-        flow=tuple(flow),
+        parts=parts,
+        table=DrawTable(parts) if parts else None,
     )
 
 
-def spread(base: Sequence[float], members: Sequence[Member], flow: Sequence[float], ramps: Sequence[float]) -> Spread:
-    """Shares, refuse and accept from a base and flows."""
-    is_warming = [member.is_warming for member in members]
-    if any(is_warming):
-        scale = joint_scale(base, flow, ramps, is_warming)
-        flow = [part * scale if is_cold else part for part, is_cold in zip(flow, is_warming, strict=True)]
-    parts = [share * part for share, part in zip(base, flow, strict=True)]
-    total = sum(parts)
-    shares = [part / total for part in parts]
-    accept = [share - own if share - own > _NOTHING else 0.0 for share, own in zip(shares, base, strict=True)]
-    ratios = [take / own if own > 0 else 0.0 for take, own in zip(accept, base, strict=True)]
-    largest = max(ratios)
-    return Spread(
-        base=tuple(base),
-        shares=tuple(shares),
-        refuse_below=tuple(
-            int((1.0 - share / own) * TWO64) if own - share > _NOTHING else 0
-            for share, own in zip(shares, base, strict=True)
-        ),
-        accepting=tuple((member, take) for member, take in zip(members, accept, strict=True) if take > 0),
-        accept_below=tuple(int(ratio / largest * TWO64) if ratio > 0 else 0 for ratio in ratios),
-    )
+def spread(base: Sequence[float], flow: Sequence[float]) -> Spread:
+    scale = 1.0 / sum(map(mul, base, flow))
+    return Spread(base, array("d", [part * scale for part in flow]))
 
 
-# Rounding of the division by the total must not make a list of everybody.
-_NOTHING = 1e-12
+def second_homes(spread: Spread, members: Sequence[Member], ring: HashRing) -> SecondHomes:
+    above = 1.0 + _NOTHING
+    most = max(spread.ratio)
+    if most <= above:
+        return SecondHomes()
+    places = [place for place, ratio in enumerate(spread.ratio) if ratio > above]
+    if len(places) <= SHORT_LIST:
+        listed = tuple((members[place], spread.base[place] * (spread.ratio[place] - 1.0)) for place in places)
+        return SecondHomes(listed=listed)
+    if len(places) * _SPARSE >= len(members):
+        scale = 2.0**48 / (most - 1.0)
+        chance = array("d", [(ratio - 1.0) * scale if ratio > above else 0.0 for ratio in spread.ratio])
+        return SecondHomes(ring=ring, chance=chance)
+    small = SmallRing(members, places)
+    chance = array("d", bytes(8 * len(members)))
+    for place, arc in small.arcs().items():
+        chance[place] = spread.base[place] * (spread.ratio[place] - 1.0) / arc
+    scale = 2.0**48 / max(chance)
+    return SecondHomes(ring=small, chance=array("d", [one * scale for one in chance]))

@@ -8,6 +8,11 @@ Without a key: two nodes drawn by p, and the one with the smaller (q + 1) / p ge
 node can carry), q the fast one (what it has to do right now). q is the in-flight count of the node's last *reply* plus
 what was sent since: every reply is a free probe and consumers learn at different moments; reports pushed to all at
 once make them herd. It is kept until the next reply (a drowning node answers nobody), and only halves every 5 s.
+
+What happens between two ticks is only counted (own calls are facts at once: they are in q and in the totals that
+bounded load compares with). What a tick costs grows with n in one place, the utilization law; availability looks at
+nodes with new failures and at shed ones, and the plan is made anew only when somebody is outside a domain or shed,
+warming or back: a quiet cluster keeps its plan, and so its keys.
 """
 
 from __future__ import annotations
@@ -15,54 +20,62 @@ from __future__ import annotations
 import math
 from collections.abc import Collection
 
-from steelyard.model import Outcome
+from steelyard.model import LoadReport, Outcome
 from steelyard_registry.node import Node
 
 from ..candidate import Candidate
 from ..draw import Dice
 from ..hashing import mix64
+from ..load import UNKNOWN_S
 from ..policy import PolicyBase
 from ..ring import HashRing
 from ..statistics import PolicyStatistics
-from ..window import BUCKET_S, BUCKETS
+from ..window import BUCKET_S, BUCKETS, OutcomeWindow
 from . import explain
 from .availability import AvailabilityLaw, Fleet, look_at
-from .by_key import KeyedPicker, least_loaded
+from .by_key import TWO48, KeyedPicker, least_loaded
 from .ejection import EjectionLaw
 from .member import Member
 from .plan import Plan, make_plan
 from .settings import DualSettings
-from .utilization import UtilizationLaw
-from .warm_up import ramp
+from .utilization import RatioLaw, UtilizationLaw
+from .warm_up import apply_ramps, ramp
 
 _REDRAWS = 6
+# Decay alone is put into effect every few periods: at a half-life of 90 s this is 4 % of a log weight at a time.
+_PERIODS_PER_DECAY = 5.0
 
 
 class Dual(PolicyBase[Member]):
     """Picks by the plan; learns in ``ended`` and ``report``; plans in ``tick`` and ``set_nodes``."""
 
-    name = "dual"
-    settings_type = DualSettings
-
     def __init__(self, settings: DualSettings | None = None) -> None:
         super().__init__()
         self.settings = settings or DualSettings()
+        self.name = "ratio" if self.settings.law == "ratio" else "dual"
         self.tau_s = self.settings.tau_s
-        self.resources = self.settings.resources
+        self.resources = self.settings.steering
         self._availability = AvailabilityLaw(self.settings)
         self._ejection = EjectionLaw(self.settings)
-        self._utilization = UtilizationLaw(self.settings)
+        self._utilization = (RatioLaw if self.settings.law == "ratio" else UtilizationLaw)(self.settings)
         self._by_key = KeyedPicker(self.settings.bound, self.settings.bound_sigmas)
         self._plan: Plan | None = None
         self._ring: HashRing | None = None
-        self._is_keyed = False
+        self._weights: list[float] = []
+        self._is_keyed = self._is_free = False
+        self._window = OutcomeWindow()  # of all members together
         self._fleet = Fleet(availability=1.0, calls_per_s=0.0, judged=0)
         self._load_ref: float | None = None
         self._is_panic = False
         self._panics = 0
-        self._held: float | None = None
         self._queue_total = 0.0
         self._queue_mean = 0.0
+        # The few that need looking at, so that a tick need not look at all.
+        self._failing: list[Member] = []
+        self._shed: list[Member] = []
+        self._warming: list[Member] = []
+        self._is_stale = False  # the plan is
+        self._decayed_periods = 0.0
         self._next_probe_at_s = math.inf
         self._first_seen_at_s: float | None = None
         self._ticked_at_s: float | None = None
@@ -75,47 +88,61 @@ class Dual(PolicyBase[Member]):
             return None
         if key is None:
             return self._pick_free(plan, now_s, dice, excluded)
-        if plan.ring is None:
-            plan = self._build_ring(now_s)
         spread, ring = plan.keyed, plan.ring
-        assert spread is not None
-        assert ring is not None
-        home = plan.members[ring.owner(key)]
-        limit = spread.refuse_below[home.place]
-        open_calls = self._queue_total
-        if open_calls < self.open_calls:
-            open_calls = self.open_calls
-        if excluded and home.identity in excluded:
-            return self._by_key.divert(plan, spread, key, excluded, open_calls)
-        if home.is_blocked:
-            if self._ejection.may_probe(home, now_s, dice):
-                return home
-            return self._by_key.divert(plan, spread, key, excluded, open_calls)
-        if limit and mix64(key ^ home.salt) < limit:
+        if spread is None or ring is None:
+            self._is_keyed = True
+            plan = self._replan(now_s)
+            spread, ring = plan.keyed, plan.ring
+            assert spread is not None
+            assert ring is not None
+        at = ring.owner(key)
+        home = plan.members[at]
+        if home.is_blocked or excluded:
+            return self._pick_away(plan, now_s, dice, key, excluded, home)
+        ratio = spread.ratio[at]
+        if ratio < 1.0 and mix64(key ^ home.salt) >> 16 < (1.0 - ratio) * TWO48:
             if now_s < home.probe_at_s:
-                return self._by_key.divert(plan, spread, key, excluded, open_calls)
+                return self._by_key.divert(plan, spread, key, excluded, self._queue_total)
             home.probe_at_s = now_s + home.probe_every_s
             return home
-        if home.queue <= 1.0 or self._by_key.is_within(spread, home, open_calls):
+        if home.queue <= 1.0 or self._by_key.is_within(spread, home, self._queue_total):
             return home
-        return self._by_key.walk(plan, spread, key, excluded, open_calls) or home
+        return self._by_key.walk(plan, spread, key, excluded, self._queue_total) or home
+
+    def _pick_away(
+        self, plan: Plan, now_s: float, dice: Dice, key: int, excluded: Collection[str], home: Member
+    ) -> Member | None:
+        """For a key whose home is ejected, or may be excluded."""
+        spread = plan.keyed
+        assert spread is not None
+        is_allowed = home.identity not in excluded
+        if is_allowed and (not home.is_blocked or self._ejection.may_probe(home, now_s, dice)):
+            return home
+        return self._by_key.divert(plan, spread, key, excluded, self._queue_total)
 
     def _pick_free(self, plan: Plan, now_s: float, dice: Dice, excluded: Collection[str]) -> Member | None:
+        table = plan.table
+        if table is None:
+            self._is_free = True
+            plan = self._replan(now_s)
+            table = plan.table
+            assert table is not None
         if now_s >= self._next_probe_at_s:
-            probed = self._due_probe(plan, now_s, dice, excluded)
+            probed = self._due_probe(now_s, dice, excluded)
             if probed is not None:
                 return probed
-        members, shares, draw = plan.members, plan.free.shares, plan.table.draw
-        first_at, other_at = draw(dice), draw(dice)
+        members, parts = plan.members, plan.parts
+        first_at, other_at = table.draw(dice), table.draw(dice)
         first, other = members[first_at], members[other_at]
         if first.is_blocked or other.is_blocked or excluded:
             return self._draw_allowed(plan, dice, excluded)
-        if (other.queue + 1.0) * shares[first_at] < (first.queue + 1.0) * shares[other_at]:
+        if (other.queue + 1.0) * parts[first_at] < (first.queue + 1.0) * parts[other_at]:
             return other
         return first
 
     def _draw_allowed(self, plan: Plan, dice: Dice, excluded: Collection[str]) -> Member | None:
         """Two choices among those that are left: a few redraws, then a scan."""
+        assert plan.table is not None
         best: Member | None = None
         best_score = 0.0
         found = 0
@@ -124,21 +151,21 @@ class Dual(PolicyBase[Member]):
             member = plan.members[at]
             if member.is_blocked or member.identity in excluded:
                 continue
-            score = (member.queue + 1.0) / plan.free.shares[at]
+            score = (member.queue + 1.0) / plan.parts[at]
             if best is None or score < best_score:
                 best, best_score = member, score
             found += 1
             if found == 2:
                 break
-        return best or least_loaded(plan, plan.free, excluded)
+        return best or least_loaded(plan, plan.leading, excluded)
 
-    def _due_probe(self, plan: Plan, now_s: float, dice: Dice, excluded: Collection[str]) -> Member | None:
-        """A shed or ejected node whose time to be tried has come. O(n), but only a few times a second and only while
-        some node is shed: ``_next_probe_at_s`` is infinite otherwise."""
+    def _due_probe(self, now_s: float, dice: Dice, excluded: Collection[str]) -> Member | None:
+        """A shed or ejected node whose time to be tried has come. Looks at shed nodes only, a few times a second and
+        while there are any: ``_next_probe_at_s`` is infinite otherwise."""
         due: Member | None = None
         next_at_s = math.inf
-        for member in plan.members:
-            if not member.is_shed:
+        for member in self._shed:
+            if not member.is_shed or member.place < 0:
                 continue
             if due is None and member.identity not in excluded:
                 if member.is_blocked:
@@ -156,6 +183,9 @@ class Dual(PolicyBase[Member]):
 
     def started(self, candidate: Candidate, now_s: float) -> None:
         super().started(candidate, now_s)
+        if candidate.is_member:
+            self._queue_total += 1.0
+            self._window.count_sent(now_s)
         assert isinstance(candidate, Member)
         if candidate.kept < 1.0 and not candidate.is_ejected:
             candidate.probe_at_s = now_s + candidate.probe_every_s
@@ -175,13 +205,19 @@ class Dual(PolicyBase[Member]):
         kept_queue = candidate.queue
         super().ended(candidate, outcome, now_s, latency_s=latency_s, in_flight=in_flight)
         if is_failed:
-            candidate.new_failed += 1
             # Failing fast must not look like being idle.
             candidate.queue = max(kept_queue - 1.0, self._queue_mean + 1.0, float(candidate.in_flight))
-        elif outcome is Outcome.OK:
-            candidate.new_ok += 1
         if not candidate.is_member:
             return
+        self._queue_total += candidate.queue - kept_queue
+        if is_failed:
+            self._window.count_failed(now_s)
+            if not candidate.new_failed:
+                self._failing.append(candidate)
+            candidate.new_failed += 1
+        elif outcome is Outcome.OK:
+            self._window.count_ok(now_s)
+            candidate.new_ok += 1
         if self._ejection.count(candidate, is_transport_failure=is_failed and is_transport):
             self._eject(candidate, now_s)
         elif candidate.is_ejected and outcome is not Outcome.IGNORED and not is_transport:
@@ -189,11 +225,42 @@ class Dual(PolicyBase[Member]):
             candidate.probe_at_s = now_s
             self._next_probe_at_s = min(self._next_probe_at_s, now_s)
 
+    def report(self, address: str, report: LoadReport, now_s: float) -> None:
+        if report.utilization:
+            for member in self.at(address):
+                self._note_stream(member, now_s)
+        super().report(address, report, now_s)
+        for member in self.at(address):
+            if member.load.repeats == 1:
+                member.log_w_then = member.log_w
+
+    def _note_stream(self, member: Member, now_s: float) -> None:
+        """A report stream that begins anew, on a node that answered nothing meanwhile, is a process that restarted."""
+        if math.isinf(member.load.sampled_at_s) or now_s - member.load.sampled_at_s <= UNKNOWN_S:
+            return
+        member.window.advance(now_s)
+        if member.window.ok == 0 and member.load.repeats == 0:
+            self._warm_again(member, now_s)
+
+    def _warm_again(self, member: Member, now_s: float) -> None:
+        if self.settings.warm_up_s > 0 and not member.is_warming:
+            member.warm(now_s)
+            self._warming.append(member)
+            self._is_stale = True
+
+    def _disbelieved(self, candidate: Member, now_s: float) -> None:
+        # What it said since it began to repeat itself was no measurement, and the weight it led to is no weight.
+        if candidate.log_w != candidate.log_w_then:
+            candidate.log_w = candidate.log_w_then
+            self._is_stale = True
+
     def _eject(self, member: Member, now_s: float) -> None:
         if not member.is_ejected:
+            if not member.is_shed:
+                self._shed.append(member)
             self._availability.empty(member, self._fleet, self._ejection.reason(member, now_s))
             self._ejection.eject(member)
-            self._judge_panic()
+            self._judge_panic(now_s)
         self._ejection.eject(member)
         member.is_blocked = not self._is_panic
         self._next_probe_at_s = -math.inf
@@ -210,118 +277,157 @@ class Dual(PolicyBase[Member]):
         # A late tick is one step and not several: the signals have not been seen in between.
         periods = min(1.0, elapsed_s / self.settings.period_s)
         lived_s = min(BUCKETS * BUCKET_S, max(1.0, now_s - self._first_seen_at_s))
-        self._fleet = look_at(self.eligible, now_s, lived_s)
+        self._fleet = look_at(self._window, now_s, lived_s)
         self._decay_queues(elapsed_s)
-        for member in self.eligible:
-            if member.new_ok or member.new_failed or member.kept < 1.0:
-                before = member.kept
-                self._availability.update(member, self._fleet, now_s, periods)
-                if self._held is not None and member.sick_rate >= 0.5:
-                    member.kept = max(member.kept, before)
-        self._judge_panic()
-        self._load_ref = self._utilization.update(self.eligible, now_s, elapsed_s, periods)
-        self._next_probe_at_s = min((member.probe_at_s for member in self.eligible if member.is_shed), default=math.inf)
-        self._make_plan(now_s)
+        self._judge_members(now_s, periods)
+        self._judge_panic(now_s)
+        steering = self._utilization.update(self.eligible, self._warming, now_s, elapsed_s, periods)
+        self._load_ref = steering.load_ref
+        self._next_probe_at_s = min((member.probe_at_s for member in self._shed), default=math.inf)
+        if steering.is_decaying:
+            self._decayed_periods += periods
+        if (
+            steering.is_off
+            or self._shed
+            or self._warming
+            or self._is_stale
+            or self._decayed_periods >= _PERIODS_PER_DECAY
+        ):
+            self._replan(now_s)
 
     def _decay_queues(self, elapsed_s: float) -> None:
         keep = 2.0 ** (-elapsed_s / self.settings.queue_half_life_s)
         total = 0.0
         for member in self.eligible:
-            if member.queue > member.in_flight:
-                member.queue = max(member.queue * keep, float(member.in_flight))
-            total += member.queue
+            queue = member.queue
+            if queue > member.in_flight:
+                queue *= keep
+                member.queue = queue = queue if queue > member.in_flight else float(member.in_flight)
+            total += queue
         self._queue_total = total
         self._queue_mean = total / len(self.eligible)
 
-    def _judge_panic(self) -> None:
+    def _judge_members(self, now_s: float, periods: float) -> None:
+        judged = {member: None for member in (*self._failing, *self._shed) if member.place >= 0}
+        self._failing.clear()
+        for member in judged:
+            self._availability.update(member, self._fleet, now_s, periods)
+        shed = [member for member in judged if member.is_shed]
+        self._is_stale = self._is_stale or len(shed) != len(self._shed)
+        self._shed = shed
+
+    def _judge_panic(self, now_s: float) -> None:
         """Panic: those below target hold more than ``panic_share`` of the base, or those that are not below it fail
         more often than they succeed. Either way the comparison no longer tells whom to trust, and all are used. This is
         also why the last node is never emptied."""
+        ok, failed = self._window.ok, self._window.failed
         below = 0.0
-        ok = failed = 0
-        for member in self.eligible:
-            if member.is_shed:
+        for member in self._shed:
+            if member.is_shed and member.place >= 0:
+                member.window.advance(now_s)
                 below += member.base
-            else:
-                ok += member.window.ok
-                failed += member.window.failed
+                ok -= member.window.ok
+                failed -= member.window.failed
         is_panic = below > self.settings.panic_share + 1e-9 or (
             failed > ok and ok + failed >= self.settings.prior_calls
         )
-        if is_panic and not self._is_panic:
-            self._panics += 1
-        if is_panic != self._is_panic:
-            for member in self.eligible:
-                member.is_blocked = member.is_ejected and not is_panic
-        self._is_panic = is_panic
+        if is_panic == self._is_panic:
+            return
+        self._panics += is_panic
+        self._is_panic, self._is_stale = is_panic, True
+        for member in self.eligible:
+            member.is_blocked = member.is_ejected and not is_panic
 
-    def _make_plan(self, now_s: float) -> None:
+    def _replan(self, now_s: float) -> Plan:
         members = self.eligible
-        ramps = [ramp(member, now_s, self.settings) for member in members]
-        flow = [
-            math.exp(member.log_w) * self._kept(member) * part
-            for member, part in zip(members, ramps, strict=True)
-        ]
-        plan = self._plan
-        if plan is not None and plan.ring is self._ring and plan.flow == tuple(flow):
-            return  # a quiet cluster keeps its plan, and so its keys
-        self._plan = make_plan(members, self._ring, flow, ramps)
-
-    def hold_diversion(self, factor: float | None) -> None:
-        """Active protection, level 1: from the next tick on, diversion by availability keeps *factor* of its size and
-        does not grow; None frees it. Only as far as that relieves the healthy: a call to a node that succeeds with a
-        spares them a, and costs them a retry with 1 - a, so a node gains 2a - 1 of the relief, and a dead one none."""
-        self._held = factor
-
-    def _kept(self, member: Member) -> float:
-        if self._is_panic:
-            return 1.0
-        if self._held is None or member.kept >= 1.0:
-            return member.kept
-        relief = (1.0 - self._held) * max(0.0, 2.0 * member.sick_rate - 1.0)
-        return 1.0 - (1.0 - member.kept) * (1.0 - relief)
-
-    def _build_ring(self, now_s: float) -> Plan:
-        """At the first call with a key, and from then on whenever the members change."""
-        self._is_keyed = True
-        self._ring = HashRing(
-            [member.identity for member in self.eligible],
-            [member.weight for member in self.eligible],
-            self.settings.virtual_nodes,
-        )
-        for member, share in zip(self.eligible, self._ring.shares, strict=True):
-            member.base = share
-        self._make_plan(now_s)
-        assert self._plan is not None
+        self._is_stale = False
+        self._decayed_periods = 0.0
+        if self._is_keyed and self._ring is None:
+            self._ring = self._make_ring()
+        if not self._is_keyed:
+            self._is_free = True
+        exp = math.exp
+        flow = [exp(member.log_w) for member in members]
+        base = self._ring.shares if self._ring is not None else self._weights
+        self._utilization.recentre(members, sum(map(float.__mul__, base, flow)))
+        if not self._is_panic:
+            for member in self._shed:
+                if member.place >= 0:
+                    flow[member.place] *= member.kept
+        ramps = [(member.place, ramp(member, now_s, self.settings)) for member in self._warming if member.place >= 0]
+        if ramps:
+            apply_ramps(base, flow, ramps)
+            self._warming = [member for member in self._warming if member.is_warming and member.is_member]
+        self._plan = make_plan(members, flow, ring=self._ring, weights=self._weights if self._is_free else None)
         return self._plan
+
+    def _make_ring(self) -> HashRing:
+        """At the first call with a key, and from then on whenever the members change."""
+        identities = [member.identity for member in self.eligible]
+        weights = [member.weight for member in self.eligible]
+        before = self._plan.ring if self._plan is not None else None
+        if before is None:
+            ring = HashRing(identities, weights, self.settings.virtual_nodes)
+        else:
+            ring = before.changed(identities, weights, self.settings.virtual_nodes)
+        for member, share in zip(self.eligible, ring.shares, strict=True):
+            member.base = share
+        return ring
+
+    # --- members ------------------------------------------------------------------------------------------------
 
     def _new_candidate(self, node: Node, now_s: float) -> Member:
         is_warming = self._first_seen_at_s is not None and self.settings.warm_up_s > 0
-        return Member(node, now_s, is_warming=is_warming)
+        member = Member(node, now_s, is_warming=is_warming)
+        if is_warming:
+            self._warming.append(member)
+        return member
+
+    def _updated(self, candidate: Member, node: Node, now_s: float) -> None:
+        has_restarted = 0 < candidate.node.started_at_ms < node.started_at_ms
+        super()._updated(candidate, node, now_s)
+        if has_restarted:
+            self._warm_again(candidate, now_s)
+
+    def _left(self, candidate: Member, now_s: float) -> None:
+        self._window.take_out(candidate.window, now_s)
+        candidate.place = -1
 
     def _rebuild(self, now_s: float) -> None:
+        for member in self.candidates.values():
+            member.place = -1
+        self._shed = [member for member in self.eligible if member.is_shed]
+        self._warming = [member for member in self._warming if member.is_member]
+        self._ring = None
         if not self.eligible:
             self._plan = None
+            self._queue_total = 0.0
             return
         if self._first_seen_at_s is None:
             self._first_seen_at_s = now_s
         total = sum(member.weight for member in self.eligible)
+        self._weights = [member.weight / total for member in self.eligible]
         for place, member in enumerate(self.eligible):
             member.place = place
-            member.base = member.weight / total
-        self._plan = self._ring = None
-        if self._is_keyed:
-            self._build_ring(now_s)
-        self._judge_panic()
-        self._make_plan(now_s)
+            member.base = self._weights[place]
+        self._queue_total = sum(member.queue for member in self.eligible)
+        self._judge_panic(now_s)
+        self._replan(now_s)
 
     def statistics(self, now_s: float) -> PolicyStatistics:
         for member in self.candidates.values():
             member.window.advance(now_s)
-        fleet = look_at(self.candidates.values(), now_s, BUCKETS * BUCKET_S)
+        fleet = look_at(self._window, now_s, BUCKETS * BUCKET_S)
         return PolicyStatistics(
             policy=self.name,
-            nodes=explain.nodes(self.candidates.values(), self._plan, now_s, sent=self._sent()),
+            nodes=explain.nodes(
+                self.candidates.values(),
+                self._plan,
+                now_s,
+                sent=self._sent(),
+                load_ref=self._load_ref,
+                resources=self.resources,
+            ),
             availability=fleet.availability if fleet.judged else None,
             load_ref=self._load_ref,
             is_panic=self._is_panic,

@@ -14,6 +14,8 @@ from ..load import TAU_S
 from ..ring import VIRTUAL_NODES
 from ..settings import check_range
 
+LAWS = ("log_weight", "ratio")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DualSettings:
@@ -76,8 +78,11 @@ class DualSettings:
     # in the last second, so that tau need not be waited out. Harness, 8 seeds: without it a healed node got 1.6 times
     # (with keys) to 2.7 times (without) its former share.
     hold_s: float = 3.0
-    # None: every reported utilization but memory (a stock). Names: only these.
-    resources: frozenset[str] | None = None
+    # The utilization that is to be evened out: a name ("gpu", "kv_cache"), or several, of which each node's largest
+    # counts. None: each node's dominant resource, of all it reports but memory (a stock).
+    resources: frozenset[str] | str | None = None
+    # "log_weight", or "ratio", the published update with a gain of 1, kept to be measured beside it.
+    law: str = "log_weight"
 
     # --- slow start ---------------------------------------------------------------------------------------------
     # Linear from warm_up_from to the full share. 30 s: Envoy's usual slow-start window; Dubbo's 10 minutes suit a JVM.
@@ -100,10 +105,20 @@ class DualSettings:
             low_value, high_value = getattr(self, low_field), getattr(self, high_field)
             if low_value > high_value:
                 raise ConfigError(f"{low_field} ({low_value!r}) must not exceed {high_field} ({high_value!r})")
-        if self.resources is not None:
-            object.__setattr__(self, "resources", frozenset(self.resources))
-            if not self.resources or not all(isinstance(name, str) for name in self.resources):
-                raise ConfigError(f"resources must be None or names of resources, not {self.resources!r}")
+        if self.law not in LAWS:
+            raise ConfigError(f"law must be one of {', '.join(LAWS)}, not {self.law!r}")
+        given = self.resources
+        if given is not None:
+            names = frozenset((given,) if isinstance(given, str) else given)
+            object.__setattr__(self, "resources", names)
+            if not names or not all(isinstance(name, str) and name for name in names):
+                raise ConfigError(f"resources must be None or names of resources, not {given!r}")
+
+    @property
+    def steering(self) -> frozenset[str] | None:
+        """``resources`` as names."""
+        assert not isinstance(self.resources, str)
+        return self.resources
 
 
 _RANGES = (
