@@ -6,6 +6,7 @@ beside it. Records are frozen, so a snapshot can be shared by every reader witho
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -93,16 +94,17 @@ class Node:
     hardware: Hardware = field(default_factory=Hardware)
     tags: Mapping[str, str] = field(default_factory=lambda: EMPTY)  # a plain default is refused by Python 3.11
 
-    @property
-    def service_key(self) -> str:
-        return str(ServiceKey(interface=self.interface, version=self.version, group=self.group))
+    # Said once and not at each question: every look at a list of ten thousand asks each node for its identity.
+    service_key: str = field(init=False, repr=False, compare=False)
+    """``[group/]interface[:version]``"""
+    address: str = field(init=False, repr=False, compare=False)
+    """``host:port``, with IPv6 hosts in brackets."""
+    identity: str = field(init=False, repr=False, compare=False)
+    """``service_key@address``"""
 
-    @property
-    def address(self) -> str:
-        """``host:port``, with IPv6 hosts in brackets."""
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{host}:{self.port}"
-
-    @property
-    def identity(self) -> str:
-        return f"{self.service_key}@{self.address}"
+    def __post_init__(self) -> None:
+        key = sys.intern(str(ServiceKey(interface=self.interface, version=self.version, group=self.group)))
+        address = f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+        object.__setattr__(self, "service_key", key)
+        object.__setattr__(self, "address", address)
+        object.__setattr__(self, "identity", f"{key}@{address}")

@@ -54,7 +54,7 @@ class Directory:
         self._nodes: tuple[Node, ...] = ()
         self._known = 0
         self._reach = Reach()
-        self._started_at_ms: dict[str, int] = {}
+        self._records: dict[str, Node] = {}
         self._lost: set[str] = set()
         self._forgetting: asyncio.TimerHandle | None = None
         self._struck: set[str] = set()  # lost by the registry, and their connections have ended too
@@ -142,12 +142,16 @@ class Directory:
         self._struck &= self._lost
         kept = [node for node in snapshot.lost if self._is_kept(node.address, listed)]
         nodes = tuple(node for node in (*snapshot.nodes, *kept) if self._predicate is None or self._predicate(node))
-        self._hurry(nodes)
+        changed = [node for node in nodes if self._records.get(node.identity) is not node]
+        self._hurry(changed)
+        is_same_set = len(nodes) == len(self._records) and all(node.identity in self._records for node in changed)
+        self._records = {node.identity: node for node in nodes}
         wanted = {node.address for node in nodes}
         for address in wanted - self._channels.keys():
             self._channels[address] = self._pool.acquire(address, self._state)
         gone = self._channels.keys() - wanted
-        self._reach.set_nodes(nodes, {address: self._channels[address].state for address in wanted})
+        if not is_same_set:
+            self._reach.set_nodes(nodes, {address: self._channels[address].state for address in wanted})
         self.snapshot = snapshot
         self._known = len(snapshot.nodes)
         self._nodes = nodes
@@ -166,14 +170,13 @@ class Directory:
             return False
         return True
 
-    def _hurry(self, nodes: Sequence[Node]) -> None:
+    def _hurry(self, changed: Sequence[Node]) -> None:
         """A node that started anew is worth a try now, however often its address has refused."""
-        for node in nodes:
-            if node.address in self._channels and not self._reach.takes_calls(node.address):
-                before = self._started_at_ms.get(node.identity)
-                if before is not None and before != node.started_at_ms:
-                    self._pool.hurry(node.address)
-        self._started_at_ms = {node.identity: node.started_at_ms for node in nodes}
+        for node in changed:
+            before = self._records.get(node.identity)
+            is_restarted = before is not None and before.started_at_ms != node.started_at_ms
+            if is_restarted and not self._reach.takes_calls(node.address):
+                self._pool.hurry(node.address)
 
     def _state(self, address: str, state: ChannelState) -> None:
         self._reach.set_state(address, state)

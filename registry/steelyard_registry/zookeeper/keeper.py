@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from ..cache import Cache, Kept
 
@@ -22,17 +22,16 @@ class Keeper:
 
     def __init__(self, cache: Cache) -> None:
         self._cache = cache
-        self._dirty: dict[str, Sequence[str]] = {}
+        self._dirty: dict[str, Callable[[], Sequence[str]]] = {}
         self._written: dict[str, int] = {}
         self._task: asyncio.Task[None] | None = None
         self._is_flushing = asyncio.Lock()
 
-    def keep(self, interface: str, names: Sequence[str]) -> None:
-        """*names* are the list of *interface* now."""
-        if self._written.get(interface) != hash(tuple(names)):
-            self._dirty[interface] = names
-            if self._task is None or self._task.done():
-                self._task = asyncio.get_running_loop().create_task(self._run())
+    def keep(self, interface: str, names: Callable[[], Sequence[str]]) -> None:
+        """The list of *interface* may have changed; *names* gives it when it is written."""
+        self._dirty[interface] = names
+        if self._task is None or self._task.done():
+            self._task = asyncio.get_running_loop().create_task(self._run())
 
     async def load(self, interface: str) -> Kept | None:
         return await asyncio.to_thread(self._cache.load, interface)
@@ -53,6 +52,9 @@ class Keeper:
     async def _write(self) -> None:
         async with self._is_flushing:
             dirty, self._dirty = self._dirty, {}
-            for interface, names in dirty.items():
-                self._written[interface] = hash(tuple(names))
-                await asyncio.to_thread(self._cache.store, interface, names)
+            for interface, listed in dirty.items():
+                names = listed()
+                digest = hash(tuple(names))
+                if self._written.get(interface) != digest:
+                    self._written[interface] = digest
+                    await asyncio.to_thread(self._cache.store, interface, names)

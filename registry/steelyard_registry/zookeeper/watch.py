@@ -39,11 +39,14 @@ _GATHER_S = 0.03
 _PARSE_BATCH = 100
 
 
+Keep = Callable[[str, Callable[[], list[str]]], None]
+
+
 class ProviderWatch(Reconciler):
     """Feeds *feed*. Its task runs until ``cancel``."""
 
-    def __init__(self, session: Session, place: Place, feed: Feed, keep: Callable[[str, list[str]], None]) -> None:
-        """*keep* (interface, names) gets every list that is vouched for."""
+    def __init__(self, session: Session, place: Place, feed: Feed, keep: Keep) -> None:
+        """*keep* (interface, names) hears of every list that is vouched for."""
         super().__init__(session, place, place.folder(feed.service.interface, "providers"))
         self.feed = feed
         self._keep = keep
@@ -71,8 +74,11 @@ class ProviderWatch(Reconciler):
         names = await self._read()
         self._read_at_s = self._loop.time()
         nodes, skipped = await self._parse(names)
-        self._keep(self.feed.service.interface, [name for name, node in self._parsed.items() if node is not None])
+        self._keep(self.feed.service.interface, self._readable)
         return self._show(select(self.feed.service, nodes), skipped)
+
+    def _readable(self) -> list[str]:
+        return [name for name, node in self._parsed.items() if node is not None]
 
     async def _read(self) -> list[str]:
         """The names. Sets a watch in any case: on the children, or on the coming of the folder."""
@@ -86,19 +92,19 @@ class ProviderWatch(Reconciler):
     async def _parse(self, names: Sequence[str]) -> tuple[list[Node], int]:
         """The nodes and the number of names that are none. Names seen before are not parsed again, and a first list of
         ten thousand (0.4 s of parsing) leaves the loop to others in between."""
-        parsed: dict[str, Node | None] = {}
-        fresh = 0
-        for name in sorted(names):
-            if name in self._parsed:
-                parsed[name] = self._parsed[name]
-                continue
-            parsed[name] = self._parse_one(name)
-            fresh += 1
-            if fresh % _PARSE_BATCH == 0:
-                await asyncio.sleep(0)
-        self._parsed = parsed
-        nodes = [node for node in parsed.values() if node is not None]
-        return nodes, len(parsed) - len(nodes)
+        old = self._parsed
+        fresh = [name for name in names if name not in old]
+        if fresh or len(names) != len(old):
+            found: dict[str, Node | None] = {}
+            for number, name in enumerate(fresh, 1):
+                found[name] = self._parse_one(name)
+                if number % _PARSE_BATCH == 0:
+                    await asyncio.sleep(0)
+            kept = {name: old[name] for name in old.keys() & set(names)}
+            # Sorted, so that every consumer decides alike between two entries of one node.
+            self._parsed = dict(sorted((kept | found).items(), key=_name)) if kept or found else {}
+        nodes = [node for node in self._parsed.values() if node is not None]
+        return nodes, len(self._parsed) - len(nodes)
 
     def _parse_one(self, name: str) -> Node | None:
         try:
@@ -149,3 +155,7 @@ class ProviderWatch(Reconciler):
             if identity not in here and at_s > since_s
         }
         return tuple(node for node, _ in self._lost.values())
+
+
+def _name(item: tuple[str, Node | None]) -> str:
+    return item[0]
