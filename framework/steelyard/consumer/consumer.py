@@ -18,6 +18,7 @@ from steelyard.guard import Protection, ProtectionSettings
 from steelyard.invoke import Stack
 from steelyard.model import MethodSpec, ServiceSpec
 from steelyard.service import service_spec
+from steelyard.setting import function, instance, seconds, text, timeout, whole_number
 from steelyard.telemetry import Telemetry, telemetry_for
 from steelyard.wire import WireLimits
 from steelyard_registry import Registry, ServiceKey
@@ -29,6 +30,7 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
+MOST_NODES = 1_000_000
 DEFAULT_PROTECTION = ProtectionSettings()
 
 
@@ -54,13 +56,11 @@ class Consumer:
         limits: WireLimits | None = None,
         telemetry: Telemetry | str | None = None,
     ) -> None:
-        if not timeout_s > 0:
-            raise ConfigError(f"Consumer.timeout_s: more than 0 seconds, not {timeout_s!r}")
-        self._registry_at = registry
-        self._application = application
-        self._timeout_s = timeout_s
-        self._registry_wait_s = registry_wait_s
-        self._limits = limits
+        self._registry_at = instance("registry", registry, str | Registry | None, "a URL, a Registry, or None")
+        self._application = text("application", application)
+        self._timeout_s = timeout("timeout_s", timeout_s)
+        self._registry_wait_s = None if registry_wait_s is None else seconds("registry_wait_s", registry_wait_s)
+        self._limits = None if limits is None else instance("limits", limits, WireLimits, "a WireLimits")
         self._telemetry = telemetry_for(telemetry, service_name=application or "steelyard-consumer")
         self._registry: Registry | None = None
         self._channels: ChannelPool | None = None
@@ -129,7 +129,9 @@ class Consumer:
         """A proxy for a service whose contract is not at hand: *service* is its key, arguments and replies are plain
         values, and they are checked by the provider. *codec* writes the bodies [``generic_codec()``]; *stack* edits the
         filters as in ``refer``."""
-        key = ServiceKey.parse(service)
+        key = ServiceKey.parse(text("generic: service", service))
+        for method in instance("generic: methods", methods, Sequence, "a sequence of MethodSpec"):
+            instance("generic: methods", method, MethodSpec, "a sequence of MethodSpec")
         spec = ServiceSpec(
             name=key.interface,
             version=key.version,
@@ -152,26 +154,28 @@ class Consumer:
         edit: Callable[[Stack], Stack] | None,
     ) -> Proxy:
         registry, channels = self._opened()
-        if timeout_s is not None and not timeout_s > 0:
-            raise ConfigError(f"refer: timeout_s: more than 0 seconds, not {timeout_s!r}")
+        expression = "" if expression is None else text("refer: where", expression)
+        timeout_s = self._timeout_s if timeout_s is None else timeout("refer: timeout_s", timeout_s)
+        if edit is not None:
+            function("refer: stack", edit)
 
         def build_stack(law: Protection | None, switches: Switches) -> Stack:
             own = default_stack(spec, codecs, self._telemetry, law, switches)
-            return edit(own) if edit else own
+            return edit(own) if edit is not None else own
 
         reference = Reference(
             spec,
             registry,
             channels,
-            make_policy(policy),
+            make_policy(text("refer: policy", policy)),
             build_stack=build_stack,
             failover=failover,
             protection=protection,
             predicate=where(expression) if expression else None,
-            expression=expression or "",
+            expression=expression,
             telemetry=self._telemetry,
         )
-        proxy = Proxy(reference, timeout_s or self._timeout_s, CallOptions())
+        proxy = Proxy(reference, timeout_s, CallOptions())
         reference.start()
         self._references.append(reference)
         return proxy
@@ -179,8 +183,9 @@ class Consumer:
     async def ready(self, proxy: object, *, nodes: int = 1, wait_s: float | None = 10.0) -> None:
         """Waits until at least *nodes* nodes are known for *proxy*. Raises NoProvider after *wait_s* seconds."""
         reference = reference_of(proxy)
+        whole_number("ready: nodes", nodes, 0, MOST_NODES)
         try:
-            async with asyncio.timeout(wait_s):
+            async with asyncio.timeout(None if wait_s is None else seconds("ready: wait_s", wait_s)):
                 await reference.ready(nodes)
         except TimeoutError:
             raise reference.absent() from None
@@ -240,6 +245,7 @@ class Consumer:
 
 
 def _failover(retries: int, hedging: bool) -> Failover:
+    whole_number("refer: retries", retries, 0, 16)
     return Failover(retries=retries) if hedging else Failover(retries=retries, hedge_after=0)
 
 
@@ -248,8 +254,8 @@ def _with_key(spec: ServiceSpec, version: str | None, group: str | None) -> Serv
         return spec
     return ServiceSpec(
         name=spec.name,
-        version=spec.version if version is None else version,
-        group=spec.group if group is None else group,
+        version=spec.version if version is None else text("refer: version", version),
+        group=spec.group if group is None else text("refer: group", group),
         methods=spec.methods,
         contract=spec.contract,
     )

@@ -14,10 +14,10 @@ from types import MappingProxyType
 from typing import Any, NoReturn, Self, TypedDict, TypeVar, Unpack
 
 from steelyard.balance import hash_key
-from steelyard.errors import ConfigError
 from steelyard.invoke import Invoker, serving
 from steelyard.model import CallShape, Invocation, MethodSpec, ServiceSpec
 from steelyard.service import bind_arguments
+from steelyard.setting import texts, timeout, whole_number
 
 from .reference import Reference
 
@@ -34,14 +34,11 @@ class CallOptions:
     priority: int | None = None
 
     def __post_init__(self) -> None:
-        if self.timeout_s is not None and not self.timeout_s > 0:
-            raise ConfigError(f"timeout_s: more than 0 seconds, not {self.timeout_s!r}")
-        if self.priority is not None and self.priority < 0:
-            raise ConfigError(f"priority: 0 or more, not {self.priority!r}")
-        for key, value in self.attachments.items():
-            if not isinstance(key, str) or not isinstance(value, str):
-                raise ConfigError(f"attachments are text by text, not {key!r}: {value!r}")
-        object.__setattr__(self, "attachments", MappingProxyType(dict(self.attachments)))
+        if self.timeout_s is not None:
+            timeout("timeout_s", self.timeout_s)
+        if self.priority is not None:
+            whole_number("priority", self.priority, 0, 255)
+        object.__setattr__(self, "attachments", MappingProxyType(texts("attachments", self.attachments)))
 
 
 class Options(TypedDict, total=False):

@@ -14,21 +14,24 @@ from collections.abc import AsyncIterator, Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
-from steelyard.errors import ConfigError, DeadlineExceeded, Overloaded, RpcError
+from steelyard.errors import DeadlineExceeded, Overloaded, RpcError
+from steelyard.setting import whole_number
 
 from .items import PooledItems
 
 log = logging.getLogger(__name__)
+
+# Where a mistake (a queue for threads, bytes for calls) becomes certain.
+MOST_THREADS = 10_000
+MOST_WAITING = 1_000_000
 
 
 class HandlerPool:
     """``threads``: handlers at once. ``queue``: calls that may wait for a thread; more are refused."""
 
     def __init__(self, threads: int, queue: int, clock: Callable[[], float]) -> None:
-        if threads < 1:
-            raise ConfigError(f"threads: at least 1, not {threads!r}")
-        if queue < 0:
-            raise ConfigError(f"queue: 0 or more, not {queue!r}")
+        whole_number("threads", threads, 1, MOST_THREADS)
+        whole_number("queue", queue, 0, MOST_WAITING)
         self._executor = ThreadPoolExecutor(threads, thread_name_prefix="steelyard-handler")
         self._threads = threads
         self._queue = queue

@@ -24,6 +24,7 @@ from steelyard.hardware import Sampler, detect, detect_zone, gpu_source, load_nv
 from steelyard.invoke import Stack
 from steelyard.model import LoadReport
 from steelyard.service import bind, implemented_spec, service_spec
+from steelyard.setting import checked, function, instance, seconds, text, texts, whole_number
 from steelyard.telemetry import Telemetry, telemetry_for
 from steelyard.wire import Listener, WireLimits
 from steelyard_registry import Hardware, MalformedUrl, Node, NodeState, Registration, Registry, RegistryError
@@ -36,6 +37,8 @@ log = logging.getLogger(__name__)
 
 # BALANCING: load reports once a second on every open stream.
 REPORT_EVERY_S = 1.0
+
+MOST_WEIGHT = 1_000_000
 
 _NOT_OPEN = "the provider is not open: use `async with Provider(...) as provider:` or `await open()`"
 _CLOSED = "this provider has been closed; make a new one"
@@ -76,33 +79,32 @@ class Provider:
         drain_s: float = 10.0,
         stack: Callable[[Stack], Stack] | None = None,
     ) -> None:
-        if not 0 <= port <= 65535:
-            raise ConfigError(f"Provider.port: 0 to 65535, not {port!r}")
-        if weight < 0:
-            raise ConfigError(f"Provider.weight: 0 or more (100 is normal), not {weight!r}")
-        if drain_s < 0:
-            raise ConfigError(f"Provider.drain_s: 0 or more seconds, not {drain_s!r}")
-        self._registry_at = registry
-        self._registry_wait_s = registry_wait_s
-        self._host = host
-        self._port = port
-        self._application = application
-        self._tags = dict(tags or {})
-        self._hardware = detect(hardware)
-        self._zone = detect_zone() if zone is None else zone
-        self._weight = weight
-        self._drain_s = drain_s
-        self._limits = limits or WireLimits()
+        self._registry_at = instance("registry", registry, str | Registry | None, "a URL, a Registry, or None")
+        self._registry_wait_s = None if registry_wait_s is None else seconds("registry_wait_s", registry_wait_s)
+        self._host = (
+            None if host is None else checked("host", text("host", host), bool(host), "a name or an address, or None")
+        )
+        self._port = whole_number("port", port, 0, 65535)
+        self._application = text("application", application)
+        self._tags = {} if tags is None else texts("tags", tags)
+        self._hardware = detect(None if hardware is None else texts("hardware", hardware))
+        self._zone = detect_zone() if zone is None else text("zone", zone)
+        self._weight = _checked_weight(weight)
+        self._drain_s = seconds("drain_s", drain_s)
+        self._limits = WireLimits() if limits is None else instance("limits", limits, WireLimits, "a WireLimits")
+        if stack is not None:
+            function("stack", stack)
         self._telemetry = telemetry_for(telemetry, service_name=application or "steelyard-provider")
-        self._pool = HandlerPool(threads or min(32, (os.cpu_count() or 1) + 4), queue, time.monotonic)
+        threads = min(32, (os.cpu_count() or 1) + 4) if threads is None else threads
+        self._pool = HandlerPool(threads, queue, time.monotonic)
         self._dispatcher = Dispatcher(self._telemetry, self._pool, time.monotonic, lambda: self.address, stack)
         self._sampler = Sampler()
-        sources = dict(utilization or {})
+        sources = {} if utilization is None else dict(instance("utilization", utilization, Mapping, "a mapping"))
         nvml = load_nvml()
         if nvml is not None:
             sources.setdefault("gpu", gpu_source(nvml))
         for name, source in sources.items():
-            self._sampler.add_source(name, source)
+            self._sampler.add_source(text("utilization", name), function(f"utilization of {name!r}", source))
         self._registry: Registry | None = None
         self._listener: Listener | None = None
         self._registrations: list[Registration] = []
@@ -173,7 +175,7 @@ class Provider:
             application=self._application,
             hardware=self._hardware,
             zone=self._zone,
-            weight=self._weight if weight is None else weight,
+            weight=self._weight if weight is None else _checked_weight(weight),
             tags=self._tags,
         )
         self._dispatcher.add(spec, bind(spec, implementation))
@@ -298,3 +300,7 @@ async def _leave(registration: Registration) -> None:
         await registration.withdraw()
     except Exception as error:
         log.warning("%s could not be withdrawn from the registry: %s", registration.node.identity, error)
+
+
+def _checked_weight(weight: int) -> int:
+    return whole_number("weight", weight, 0, MOST_WEIGHT, "100 is normal")

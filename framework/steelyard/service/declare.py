@@ -8,7 +8,6 @@ forward can be resolved; only the settings themselves are checked here, where th
 from __future__ import annotations
 
 import inspect
-import math
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from enum import Enum
 from typing import Any, Final, TypeVar, overload
 
 from steelyard.errors import ConfigError, ContractError
+from steelyard.setting import LONGEST_S
 
 # The prefix is not decoration: typing.Protocol leaves ``_abc_*`` out when it collects a protocol's members, and any
 # other name would make ``isinstance(implementation, Contract)`` false for a runtime_checkable contract (Python 3.11).
@@ -187,7 +187,7 @@ def _checked(value: Any, is_good: bool, field: str, wanted: str, where: str = "@
 
 def _checked_timeout_s(value: Any) -> float | None:
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    is_good = value is None or (is_number and math.isfinite(value) and value > 0)
+    is_good = value is None or (is_number and 0 < value <= LONGEST_S)
     _checked(value, is_good, "timeout_s", "a number of seconds greater than 0, or None")
     return None if value is None else float(value)
 

@@ -50,8 +50,8 @@ async def test_options_are_checked_where_they_are_given(cluster: LocalCluster) -
     for wrong, message in (
         ({"timeout_s": 0}, "timeout_s: more than 0 seconds, not 0"),
         ({"timeout_s": float("nan")}, "timeout_s: more than 0 seconds, not nan"),
-        ({"priority": -1}, "priority: 0 or more, not -1"),
-        ({"attachments": {"tenant": 7}}, "attachments are text by text, not 'tenant': 7"),
+        ({"priority": -1}, "priority: a whole number from 0 to 255, not -1"),
+        ({"attachments": {"tenant": 7}}, "attachments: a mapping of text by text, not {'tenant': 7}"),
     ):
         with pytest.raises(ConfigError, match=message):
             with_options(shop, **wrong)  # type: ignore[arg-type]

@@ -261,7 +261,11 @@ async def test_a_clean_up_is_not_refused_by_a_full_pool_and_its_error_is_logged(
 
 
 @pytest.mark.parametrize(
-    ("threads", "queue", "message"), [(0, 1, "threads: at least 1, not 0"), (1, -1, "queue: 0 or more, not -1")]
+    ("threads", "queue", "message"),
+    [
+        (0, 1, "threads: a whole number from 1 to 10000, not 0"),
+        (1, -1, "queue: a whole number from 0 to 1000000, not -1"),
+    ],
 )
 def test_settings_are_checked(threads: int, queue: int, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
