@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 
+from steelyard.errors import ConfigError
 from steelyard.model import Invocation, Reply
 
 Invoker = Callable[[Invocation], Awaitable[Reply]]
@@ -28,7 +29,8 @@ class Position:
 
 
 class Stack:
-    """An immutable order of filters, outermost first. Every change gives a new Stack."""
+    """An immutable order of filters, outermost first. Every change gives a new Stack. Raises ConfigError for a name
+    that is not there, with those that are, and for one that would be there twice."""
 
     __slots__ = ("_positions",)
 
@@ -36,7 +38,7 @@ class Stack:
         names = [position.name for position in positions]
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
-            raise ValueError(f"two filters of one name in a stack: {', '.join(twice)}")
+            raise ConfigError(f"two filters of one name in a stack: {', '.join(twice)}")
         self._positions = positions
 
     @property
@@ -76,7 +78,7 @@ class Stack:
         for at, position in enumerate(self._positions):
             if position.name == name:
                 return at
-        raise LookupError(f"no filter named {name!r} in this stack; there are: {', '.join(self.names)}")
+        raise ConfigError(f"no filter named {name!r} in this stack; there are: {', '.join(self.names)}")
 
     def __repr__(self) -> str:
         width = max((len(name) for name in self.names), default=0)

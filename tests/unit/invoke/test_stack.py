@@ -2,6 +2,7 @@
 
 import pytest
 
+from steelyard.errors import ConfigError
 from steelyard.invoke import Invoker, Position, Stack
 from steelyard.model import Invocation, Reply
 
@@ -40,12 +41,12 @@ async def test_positions_are_edited_by_name_and_the_original_stays() -> None:
 
 
 def test_an_unknown_name_lists_the_known_ones() -> None:
-    with pytest.raises(LookupError, match=r"no filter named 'x' in this stack; there are: a, b"):
+    with pytest.raises(ConfigError, match=r"no filter named 'x' in this stack; there are: a, b"):
         Stack(naming("a"), naming("b")).remove("x")
 
 
 def test_two_filters_of_one_name_are_refused() -> None:
-    with pytest.raises(ValueError, match="two filters of one name in a stack: a"):
+    with pytest.raises(ConfigError, match="two filters of one name in a stack: a"):
         Stack(naming("a"), naming("a"))
 
 
