@@ -188,7 +188,7 @@ class Consumer:
             async with asyncio.timeout(None if wait_s is None else seconds("ready: wait_s", wait_s)):
                 await reference.ready(nodes)
         except TimeoutError:
-            raise reference.absent() from None
+            raise reference.absent(nodes) from None
 
     def statistics(self, proxy: object) -> ReferenceStatistics:
         """What the consumer knows of the nodes behind *proxy*, and why it treats them as it does."""
