@@ -199,6 +199,10 @@ class BeatenAttempts:
     def __bool__(self) -> bool:
         return bool(self._silent)
 
+    def is_silent(self, identity: str) -> bool:
+        """Whether the node has said nothing since a hedge beat it."""
+        return identity in self._silent
+
     def add(self, candidate: Candidate, started_s: float, deadline_at: float) -> None:
         wait_s = min(max(deadline_at - self._clock(), 0.0), _LONGEST_S)
         identity = candidate.node.identity

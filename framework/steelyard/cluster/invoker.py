@@ -27,6 +27,9 @@ from .verdict import is_transport, may_repeat, outcome_of
 
 log = logging.getLogger(__name__)
 
+# The part of the retry budget's savings that hedges leave for calls that have failed.
+HEDGES_LEAVE = 0.5
+
 
 @dataclass(frozen=True, slots=True)
 class Failover:
@@ -206,15 +209,23 @@ class ClusterInvoker:
     def _choose_rival(self, invocation: Invocation, tried: list[str]) -> Candidate | None:
         """The node for a hedge, paid from the budget; None when there shall be none."""
         now_s = self._clock()
-        if len(tried) > self._failover.retries or now_s >= invocation.deadline_at or not self._may_retry():
+        if len(tried) > self._failover.retries or now_s >= invocation.deadline_at:
+            return None
+        # A node that is known to be silent is as good as one that has failed: leaving it is a retry, and no gamble.
+        is_silent = self._beaten.is_silent(tried[-1])
+        if not (self._may_retry() if is_silent else self._may_hedge()):
             return None
         candidate = self._pick(invocation, tried)
-        if candidate is None or not self._budget.try_withdraw(now_s):
+        reserve = 0.0 if is_silent else HEDGES_LEAVE
+        if candidate is None or not self._budget.try_withdraw(now_s, reserve=reserve):
             return None
         return candidate
 
     def _may_retry(self) -> bool:
         return self._protection is None or self._protection.may_retry
+
+    def _may_hedge(self) -> bool:
+        return self._protection is None or self._protection.may_hedge
 
     async def _goes_on(self, error: RpcError, invocation: Invocation, attempts: int) -> bool:
         """Whether to try another node after *error*; waits the back-off when so."""

@@ -49,11 +49,13 @@ class RetryBudget:
         self._trickle(now_s)
         self._tokens = min(self._max, self._tokens + self._ratio)
 
-    def try_withdraw(self, now_s: float) -> bool:
-        """Whether a retry may be made now; takes its token."""
+    def try_withdraw(self, now_s: float, *, reserve: float = 0.0) -> bool:
+        """Whether a retry may be made now; takes its token. *reserve*: the part of the largest savings that must be
+        left for others. Hedges leave half: a call that has failed needs its second attempt, one that is slow may
+        not."""
         self._trickle(now_s)
         # 1e-9: five deposits of 0.2 are one retry, whatever binary fractions make of them.
-        if self._tokens < 1.0 - 1e-9:
+        if self._tokens < 1.0 + reserve * self._max - 1e-9:
             self.denied += 1
             return False
         self._tokens = max(0.0, self._tokens - 1.0)

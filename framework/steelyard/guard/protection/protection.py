@@ -5,7 +5,7 @@ The balancer moves calls away from sick nodes, and can drown the healthy ones wi
 
     1 HOLD      diversion by availability is halved and frozen: the healthy get air
     2 DEGRADE   calls are degraded by priority, lowest first: by what fails (``share``), by what would wait too long
-    3 NO_RETRY  retries and hedges stop: nothing is multiplied any more
+    3 NO_RETRY  retries stop too (hedges did one level before): nothing is multiplied any more
 
 A falling trend raises the level by one after two periods; a good one, with nothing degraded, lowers it by one after
 five. A call that would wait too long raises it to DEGRADE at once, since a queue fills faster than periods pass.
@@ -65,8 +65,16 @@ class Protection:
 
     @property
     def may_retry(self) -> bool:
-        """Whether a second attempt may be made for any call (retries and hedges)."""
+        """Whether a failed call may be tried again."""
         return not (self._level >= Level.NO_RETRY and self.settings.stops_retries)
+
+    @property
+    def may_hedge(self) -> bool:
+        """Whether a slow call may be sent to a second node. Hedges stop one level before retries: they help against one
+        slow node, and from DEGRADE on all are, so that a hedge is only more of what is too much. Fleet, spike x4 with
+        two of eight nodes failing: without this 18 % of the calls were hedged, no hedge won, and the budget had nothing
+        left for calls that failed."""
+        return not (self._level >= Level.DEGRADE and self.settings.stops_retries)
 
     @property
     def diversion(self) -> float | None:

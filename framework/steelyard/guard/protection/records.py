@@ -10,8 +10,8 @@ from enum import IntEnum, StrEnum
 class Level(IntEnum):
     """What is in force; each level includes those below it.
 
-    HOLD: diversion by availability is halved and frozen. DEGRADE: calls are degraded by priority. NO_RETRY: retries and
-    hedges stop."""
+    HOLD: diversion by availability is halved and frozen. DEGRADE: calls are degraded by priority, and hedges stop.
+    NO_RETRY: retries stop too."""
 
     NONE = 0
     HOLD = 1
