@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from operator import mul
 
 from ..draw import DrawTable
-from ..hashing import GOLDEN, MASK64, mix64
+from ..hashing import MASK64
 from ..ring import HashRing
 from .member import Member
 
@@ -35,8 +35,9 @@ _NOTHING = 1e-9
 # Lists this short are compared one by one.
 SHORT_LIST = 6
 # Where fewer than one node in so many accepts, the ring would be searched for them: they get a small ring of their own.
-_SPARSE = 4
-_SMALL_RING_POINTS = 8
+_SPARSE = 8
+# A node's positions on the small ring: its salt, which is a hash, times odd numbers (the first words of MCG tables).
+_SPOTS = (0x9E3779B97F4A7C15, 0xD1342543DE82EF95, 0xAF251AF3B0F025B5, 0xDA942042E4DD58B5)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,13 +72,16 @@ class SmallRing:
     __slots__ = ("_owners", "_points")
 
     def __init__(self, members: Sequence[Member], places: Sequence[int]) -> None:
-        placed = sorted(
-            (mix64((members[place].salt + GOLDEN * at) & MASK64), place)
-            for place in places
-            for at in range(_SMALL_RING_POINTS)
-        )
-        self._points = [point for point, _ in placed]
-        self._owners = [place for _, place in placed]
+        bits = len(members).bit_length()
+        placed = [
+            (salt * spot & MASK64) << bits | place
+            for salt, place in zip((members[place].salt for place in places), places, strict=True)
+            for spot in _SPOTS
+        ]
+        placed.sort()
+        mask = (1 << bits) - 1
+        self._points = [one >> bits for one in placed]
+        self._owners = [one & mask for one in placed]
 
     def owner(self, key: int) -> int:
         at = bisect_left(self._points, key)

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection
+from operator import mul
 
 from steelyard.model import LoadReport, Outcome
 from steelyard_registry.node import Node
@@ -344,12 +345,10 @@ class Dual(PolicyBase[Member]):
         self._decayed_periods = 0.0
         if self._is_keyed and self._ring is None:
             self._ring = self._make_ring()
-        if not self._is_keyed:
-            self._is_free = True
         exp = math.exp
         flow = [exp(member.log_w) for member in members]
         base = self._ring.shares if self._ring is not None else self._weights
-        self._utilization.recentre(members, sum(map(float.__mul__, base, flow)))
+        self._utilization.recentre(members, sum(map(mul, base, flow)))
         if not self._is_panic:
             for member in self._shed:
                 if member.place >= 0:
@@ -358,7 +357,8 @@ class Dual(PolicyBase[Member]):
         if ramps:
             apply_ramps(base, flow, ramps)
             self._warming = [member for member in self._warming if member.is_warming and member.is_member]
-        self._plan = make_plan(members, flow, ring=self._ring, weights=self._weights if self._is_free else None)
+        is_free = self._is_free or not self._is_keyed
+        self._plan = make_plan(members, flow, ring=self._ring, weights=self._weights if is_free else None)
         return self._plan
 
     def _make_ring(self) -> HashRing:
