@@ -18,6 +18,7 @@ import ipaddress
 import math
 import re
 from collections.abc import Mapping
+from functools import lru_cache
 from types import MappingProxyType
 from urllib.parse import quote, unquote, unquote_plus
 
@@ -29,12 +30,14 @@ PROTOCOLS = frozenset({"tri"})
 MAX_URL_BYTES = 64 * 1024
 """Longer ones are refused before they are parsed. Dubbo's own are below 2 KiB; ZooKeeper's packet limit is 1 MiB."""
 
+_HARDWARE = tuple(f"hw.{fact}" for fact in ("kind", "model", "cores", "quota", "memory", "accelerators"))
 # Written when the node has no tag of that name, and dropped on reading when they hold just this value, so that a node
 # of ours reads back equal to itself.
 _CONSTANT = {"dubbo": "2.0.2", "dynamic": "true", "side": "provider"}
 _KNOWN = frozenset(
     ("application", "group", "interface", "methods", "state", "timestamp", "version", "weight", "zone")
-) | frozenset(f"hw.{fact}" for fact in ("kind", "model", "cores", "quota", "memory", "accelerators"))
+) | frozenset(_HARDWARE)
+_STATES = frozenset(state.value for state in NodeState)
 _PATH_TAG = "dubbo.path"
 _TAG_PREFIX = "tag."
 
@@ -122,7 +125,7 @@ def node_from_pairs(
         if tags.get(key) == value:
             del tags[key]
     state = known.get("state", NodeState.READY.value)
-    if state not in set(NodeState):
+    if state not in _STATES:
         raise MalformedUrl(f"state={state[:40]!r} is not one of {', '.join(NodeState)}")
     weight = _integer(known, "weight")
     return Node(
@@ -138,15 +141,22 @@ def node_from_pairs(
         state=NodeState(state),
         started_at_ms=_integer(known, "timestamp") or 0,
         zone=_unescape(known.get("zone", "")),
-        hardware=Hardware(
-            kind=_unescape(known.get("hw.kind", "")) or "cpu",
-            model=_unescape(known.get("hw.model", "")),
-            cores=_positive(known, "hw.cores"),
-            quota=_positive(known, "hw.quota"),
-            memory_bytes=_integer(known, "hw.memory"),
-            accelerators=_names(known.get("hw.accelerators", "")),
-        ),
+        hardware=_hardware(*(known.get(key, "") for key in _HARDWARE)),
         tags=MappingProxyType({**tags, **extra_tags}),
+    )
+
+
+@lru_cache(256)
+def _hardware(*texts: str) -> Hardware:
+    """A cluster has a few kinds of machine and thousands of them: equal ones are one object."""
+    facts = dict(zip(_HARDWARE, texts, strict=True))
+    return Hardware(
+        kind=_unescape(facts["hw.kind"]) or "cpu",
+        model=_unescape(facts["hw.model"]),
+        cores=_positive(facts, "hw.cores"),
+        quota=_positive(facts, "hw.quota"),
+        memory_bytes=_integer(facts, "hw.memory"),
+        accelerators=_names(facts["hw.accelerators"]),
     )
 
 
@@ -196,6 +206,7 @@ def _tag_key(key: str) -> str:
     return _TAG_PREFIX + key if _bare(key) in _KNOWN else key
 
 
+@lru_cache(256)
 def _user_key(key: str) -> str:
     key = _unescape(key)
     return key.removeprefix(_TAG_PREFIX) if _bare(key) in _KNOWN else key
@@ -214,6 +225,8 @@ def _escape(text: str, also: str = "") -> str:
 
 def _unescape(text: str) -> str:
     """Lenient: a value that is not valid percent-encoded UTF-8 was written raw, and is taken as it stands."""
+    if "%" not in text:
+        return text
     try:
         return unquote(text, errors="strict")
     except UnicodeDecodeError:
@@ -259,6 +272,7 @@ def _check_length(text: str) -> None:
         raise MalformedUrl(f"URL of {len(text)} characters, more than {MAX_URL_BYTES} bytes: {text[:60]!r}...")
 
 
+@lru_cache(256)
 def _names(text: str) -> tuple[str, ...]:
     return tuple(_unescape(name) for name in text.split(",") if name)
 
