@@ -127,8 +127,11 @@ class Reference:
         while len(self._directory.nodes) < nodes:
             await self._nodes_changed.wait()
 
-    def absent(self) -> NoProvider:
-        """Why there is nothing to call."""
+    def absent(self, wanted: int = 1) -> NoProvider:
+        """Why there are not *wanted* nodes to call."""
+        found = len(self._directory.nodes)
+        if 0 < found < wanted:
+            return NoProvider(f"{found} of the {wanted} wanted nodes of {self.spec.key} are known")
         return self._directory.absent()
 
     def statistics(self) -> ReferenceStatistics:

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator
 import pytest
 from support.shop import Shop, ShopModel
 
-from steelyard import BlockingConsumer, ConfigError, Consumer, ContractError, Unavailable, with_options
+from steelyard import BlockingConsumer, ConfigError, Consumer, ContractError, NoProvider, Unavailable, with_options
 from steelyard.testing import LocalCluster
 
 
@@ -73,6 +73,14 @@ async def test_attachments_are_those_of_the_moment_they_were_given(cluster: Loca
     given["tenant"] = "red"
     assert (await shop.attachments())["tenant"] == "blue"
     assert (await with_options(shop, timeout_s=5).attachments())["tenant"] == "blue"
+
+
+async def test_too_few_nodes_are_counted(cluster: LocalCluster) -> None:
+    await cluster.provide(ShopModel())
+    shop = cluster.consumer.refer(Shop)
+    await cluster.consumer.ready(shop)
+    with pytest.raises(NoProvider, match=r"1 of the 3 wanted nodes of test\.Shop:1\.0\.0 are known"):
+        await cluster.consumer.ready(shop, nodes=3, wait_s=0.05)
 
 
 async def test_calls_under_way_end_with_their_consumer(cluster: LocalCluster) -> None:

@@ -164,7 +164,7 @@ AsyncIteratorOfInt = AsyncIterator[int]
         (
             _NoService,
             f"{HERE}._NoService is no service: neither it nor a class it inherits from is decorated with @service; "
-            "when it fulfils a contract without inheriting from it, name that contract",
+            "when it fulfils a contract without inheriting from it, name that contract: export(it, contract=...)",
         ),
         (7, "a contract is a class, not 7"),
         (_HashKey, f"{HERE}._HashKey.one: hash_key 'user' is not one of its parameters: user_id, top"),
