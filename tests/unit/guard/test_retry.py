@@ -80,3 +80,10 @@ def test_backoff_doubles_to_its_cap_with_full_jitter() -> None:
     assert 0.0 <= backoff_s(1, random.Random(1).random) <= 0.01
     with pytest.raises(ValueError, match="counts from 1"):
         backoff_s(0, lambda: 0.5)
+
+
+def test_a_reserve_is_left_for_others() -> None:
+    budget = RetryBudget(0.2, 1.0)
+    hedges = sum(budget.try_withdraw(0.0, reserve=0.5) for _ in range(100))
+    assert hedges == 5
+    assert sum(budget.try_withdraw(0.0) for _ in range(100)) == 5

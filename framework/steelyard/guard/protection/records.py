@@ -53,7 +53,7 @@ class ProtectionEvent:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WaitStatistics:
     """One method's queue as this consumer sees it: calls under way, answers per second, the mean latency of the last
-    second, what the method takes without a queue, and what a call sent now would take."""
+    tenth of a second, what the method takes without a queue, and what a call sent now would take."""
 
     in_flight: int
     rate_per_s: float

@@ -9,7 +9,7 @@ is well at 97 %. Two averages of one series, as traders and TCP use them, tell f
 threshold would also miss a fall from 99.99 % to 99 %, which is a hundred times as many errors.
 
     down   short < long - band        band = z * sqrt(v / (n_short + m)) + floor; v: variance of one outcome, in long
-    good   short > long, or both at the goal          goal = min(target, what is normal here)
+    good   short > long, or both >= goal - band       goal = min(target, what is normal here)
 
 "Normal" is the success of quiet times; it follows within a minute while nothing is wrong, and within ten while
 something is, so that a cluster that has changed for good is not fought for ever.
@@ -97,7 +97,7 @@ class Trend:
         goal = self._goal()
         if short < long - band:
             direction = Direction.DOWN
-        elif short > long or min(short, long) >= goal - settings.band_floor:
+        elif short > long or min(short, long) >= goal - band:
             direction = Direction.GOOD
         else:
             direction = Direction.STEADY

@@ -12,7 +12,7 @@ Three things must not look like a queue:
 * a slow method: what counts is the wait beyond ``base``, the best of its per-period mean latencies in a minute (the
   minimum filter of BBR's RTprop, Cardwell et al. 2016);
 * a burst: a hundred calls sent at once to an idle cluster are many under way and few answered, but those that *are*
-  answered were not slow. So it takes both: the predicted wait at the limit, and a quarter of it measured already;
+  answered were not slow. So it takes both: the predicted wait at the limit, and a tenth of it measured already;
 * a node that answers nothing: its stuck calls are under way for long, but the others' answers are not slow.
 """
 
@@ -21,13 +21,15 @@ from __future__ import annotations
 import math
 from collections import deque
 
-_BUCKET_S = 0.1
-_BUCKETS = 10
-_NEWEST = 2  # buckets; a rise of the rate is believed at once, a fall after a second
+_BUCKET_S = 0.05
+_BUCKETS = 20
+_NEWEST = 4  # buckets: a rise of the rate is believed at once, a fall after a second
+_RECENT = 2  # buckets: latencies are believed at once, up and down
 _BASE_PERIODS = 60
 _BASE_CALLS = 5
-# What must have been measured of a predicted wait.
-_MEASURED_PART = 0.25
+# What must have been measured of a predicted wait. At four times the capacity the answers that come back have waited a
+# third of what a call sent now will wait, at ten times a tenth.
+_MEASURED_PART = 0.1
 
 
 class MethodWait:
@@ -68,20 +70,24 @@ class MethodWait:
             self._new_latency_s += latency_s
 
     def advance(self, now_s: float) -> None:
-        """Reads the rate and the recent latency anew, every tenth of a second."""
+        """Reads the rate and the recent latency anew, twenty times a second."""
         at = int(now_s / _BUCKET_S)
-        if at <= self._at:
+        steps = at - self._at
+        if steps <= 0:
             return
-        newest = sum(self._counts[(self._at - back) % _BUCKETS] for back in range(_NEWEST))
-        for step in range(1, min(at - self._at, _BUCKETS) + 1):
+        for step in range(1, min(steps, _BUCKETS) + 1):
             self._counts[(self._at + step) % _BUCKETS] = 0
             self._sums_s[(self._at + step) % _BUCKETS] = 0.0
-        if at - self._at >= _NEWEST:
-            newest = sum(self._counts[(at - back) % _BUCKETS] for back in range(1, _NEWEST + 1))
         self._at = at
-        answered = sum(self._counts)
-        self.rate_per_s = max(answered / ((_BUCKETS - 1) * _BUCKET_S), newest / (_NEWEST * _BUCKET_S))
-        self.recent_s = sum(self._sums_s) / answered if answered else 0.0
+        # The bucket that begins now is empty, so the full ones are one fewer.
+        newest = sum(self._counts[(at - back) % _BUCKETS] for back in range(1, _NEWEST + 1))
+        self.rate_per_s = max(sum(self._counts) / ((_BUCKETS - 1) * _BUCKET_S), newest / (_NEWEST * _BUCKET_S))
+        recent = [(at - back) % _BUCKETS for back in range(1, _RECENT + 1)]
+        answered = sum(self._counts[bucket] for bucket in recent)
+        if answered:
+            self.recent_s = sum(self._sums_s[bucket] for bucket in recent) / answered
+        elif not self.rate_per_s:
+            self.recent_s = 0.0
 
     def close_period(self, is_base: bool) -> None:
         """Ends a period. *is_base*: its latencies may count as what the method takes without a queue."""
