@@ -6,8 +6,10 @@ from typing import Any
 import pytest
 
 from steelyard import errors
-from steelyard.filter import degrade
+from steelyard.balance import Dice
+from steelyard.filter import Switches, degrade
 from steelyard.filter.degrade import LastGoodReplies
+from steelyard.guard import Admission, Protection
 from steelyard.model import Invocation, MethodSpec, Reply, ServiceSpec
 from steelyard.service import LAST_GOOD_REPLY
 
@@ -142,3 +144,118 @@ def test_what_is_remembered_is_bounded_by_count_and_bytes() -> None:
     assert (memory.find(b"a"), memory.find(b"c"), memory.find(b"d")) == (None, None, b"4" * 8)
     memory.keep(b"e", b"5" * 11)
     assert memory.find(b"e") is None
+
+
+class Verdict(Protection):
+    """Protection that says what it is told to."""
+
+    def __init__(self, verdict: Admission) -> None:
+        super().__init__()
+        self.verdict = verdict
+
+    def admit(self, method: str, priority: int, remaining_s: float, now_s: float, dice: Dice) -> Admission:
+        return self.verdict
+
+
+def protected(cluster: Cluster, verdict: Admission, switches: Switches | None = None, **facts: Any) -> Any:
+    spec = ServiceSpec(name="ads.Ctr", methods={"predict": MethodSpec(name="predict", **facts)})
+    filter_ = degrade(spec, protection=Verdict(verdict), switches=switches)
+
+    async def invoke(invocation: Invocation) -> Reply:
+        return await filter_(invocation, cluster)
+
+    return invoke
+
+
+@pytest.mark.parametrize(
+    ("verdict", "why"),
+    [(Admission.DEGRADE_FAILING, "nodes fail"), (Admission.DEGRADE_WAITING, "not be answered in time")],
+)
+async def test_what_protection_does_not_send_is_answered_or_refused_clearly(verdict: Admission, why: str) -> None:
+    cluster = Cluster()
+    assert (await protected(cluster, verdict, has_fallback=True, fallback=0.5)(call())).value == 0.5
+    with pytest.raises(errors.Degraded, match=rf"ads\.Ctr\.predict \(priority 1\) is degraded: .*{why}") as caught:
+        await protected(cluster, verdict)(call())
+    assert not caught.value.may_have_run
+
+
+@pytest.mark.parametrize("verdict", [Admission.PASS, Admission.PROBE])
+async def test_what_protection_sends_is_sent(verdict: Admission) -> None:
+    assert (await protected(Cluster(), verdict, has_fallback=True, fallback=0.5)(call())).body == b"good"
+
+
+async def test_a_degraded_call_is_answered_from_memory_where_there_is_one() -> None:
+    cluster = Cluster()
+    spec = ServiceSpec(
+        name="ads.Ctr", methods={"predict": MethodSpec(name="predict", has_fallback=True, fallback=LAST_GOOD_REPLY)}
+    )
+    protection = Verdict(Admission.PASS)
+    filter_ = degrade(spec, protection=protection)
+    await filter_(call(b"user 7"), cluster)
+    protection.verdict = Admission.DEGRADE_FAILING
+    assert (await filter_(call(b"user 7"), cluster)).body == b"good"
+    with pytest.raises(errors.Degraded):
+        await filter_(call(b"user 8"), cluster)
+
+
+def switched(**facts: Any) -> tuple[Switches, ServiceSpec]:
+    spec = ServiceSpec(name="ads.Ctr", methods={"predict": MethodSpec(name="predict", **facts)})
+    return Switches(spec), spec
+
+
+async def test_force_never_calls() -> None:
+    switches, spec = switched(has_fallback=True, fallback=0.5)
+    filter_ = degrade(spec, switches=switches)
+
+    async def cluster(invocation: Invocation) -> Reply:
+        raise AssertionError("called")
+
+    switches.set("force")
+    assert (await filter_(call(), cluster)).value == 0.5
+    switches.set("force", "predict", answer=lambda user_id: user_id * 2)
+    assert (await filter_(call(), cluster)).value == 14
+    switches.set(None, "predict")
+    assert (await filter_(call(), cluster)).value == 0.5
+    switches.set(None)
+    assert (await filter_(call(), Cluster())).body == b"good"
+
+
+async def test_force_without_a_fallback_refuses_and_says_so() -> None:
+    switches, spec = switched()
+    switches.set("force", "predict")
+    with pytest.raises(errors.Degraded, match="switched to force"):
+        await degrade(spec, switches=switches)(call(), Cluster())
+
+
+async def test_fail_may_bring_an_answer_of_its_own() -> None:
+    switches, spec = switched()
+    cluster = Cluster()
+    filter_ = degrade(spec, switches=switches)
+    cluster.error = errors.NoProvider("none")
+    with pytest.raises(errors.NoProvider):
+        await filter_(call(), cluster)
+    switches.set("fail", answer=None)
+    assert await filter_(call(), cluster) == Reply(value=None)
+
+
+async def test_off_lets_calls_and_errors_through() -> None:
+    switches, spec = switched(has_fallback=True, fallback=0.5)
+    switches.set("off", "predict")
+    filter_ = degrade(spec, protection=Verdict(Admission.DEGRADE_FAILING), switches=switches)
+    cluster = Cluster()
+    assert (await filter_(call(), cluster)).body == b"good"
+    cluster.error = errors.NoProvider("none")
+    with pytest.raises(errors.NoProvider):
+        await filter_(call(), cluster)
+
+
+def test_switches_are_checked_and_shown() -> None:
+    switches, _ = switched()
+    with pytest.raises(errors.ConfigError, match=r"no method 'predct'.*predict"):
+        switches.set("force", "predct")
+    with pytest.raises(errors.ConfigError, match="force, fail, off"):
+        switches.set("on")
+    switches.set("off")
+    switches.set("force", "predict")
+    assert switches.shown() == {"*": "off", "predict": "force"}
+    assert repr(switches) == "Switches(*: off, predict: force)"
