@@ -43,17 +43,20 @@ class Call:
         "work_s",
     )
 
-    candidate: Candidate
+    candidate: Candidate | None
     arrived_at_s: float
     met: int
 
-    def __init__(self, client: Client, began_at_s: float, work_s: float) -> None:
+    def __init__(
+        self, client: Client, began_at_s: float, work_s: float, key: int, hashed: int | None, priority: int
+    ) -> None:
         self.client = client
         self.began_at_s = self.sent_at_s = began_at_s
         self.work_s = work_s
-        self.key = -1
-        self.hash: int | None = None
-        self.priority = 1
+        self.key = key
+        self.hash = hashed
+        self.priority = priority
+        self.candidate = None
         self.excluded: tuple[str, ...] = ()
         self.is_over = False
         self.fails = False

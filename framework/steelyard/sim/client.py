@@ -12,7 +12,7 @@ from random import Random
 from typing import Any
 
 from steelyard.balance import Candidate, Policy
-from steelyard.guard import RetryBudget, backoff_s
+from steelyard.guard import Protection, RetryBudget, backoff_s
 from steelyard.model import LoadReport, Outcome
 
 from .call import Call, Ending
@@ -22,6 +22,7 @@ from .scenario import Consumers
 from .server import Server
 
 _OK, _FAILED = Outcome.OK, Outcome.FAILED
+_METHOD = "call"
 
 
 class Client:
@@ -48,17 +49,30 @@ class Client:
         self._budget = RetryBudget(settings.retry_ratio, settings.retry_per_s)
         self._open: deque[Call] = deque()
         self._is_sweeping = False
+        self._protection = Protection() if settings.protection else None
+        self._hold: Any = getattr(policy, "hold_diversion", None)
         self._probes: Any = getattr(policy, "probes", None)
 
     def begin(self, call: Call) -> None:
-        self._budget.deposit(call.began_at_s)
+        if self._protection is not None and not self._is_admitted(self._protection, call):
+            self._record(call, Ending.DEGRADED)
+            return
+        if self._settings.retries:
+            self._budget.deposit(call.began_at_s)
         self._open.append(call)
         if not self._is_sweeping:
             self._is_sweeping = True
             self._kernel.at(call.began_at_s + self._timeout_s, self._sweep)
+        self._send(call)
         if self._probes is not None:
             self._probe()
-        self._send(call)
+
+    def _is_admitted(self, protection: Protection, call: Call) -> bool:
+        now_s = call.began_at_s
+        if not protection.admit(_METHOD, call.priority, self._timeout_s, now_s, self._dice).is_sent:
+            return False
+        protection.started(_METHOD, now_s)
+        return True
 
     def _send(self, call: Call) -> None:
         now_s = self._kernel.now_s
@@ -92,18 +106,20 @@ class Client:
     def _take(self, call: Call, ending: Ending, in_flight: int | None) -> None:
         now_s = self._kernel.now_s
         candidate = call.candidate
+        assert candidate is not None
         latency_s = now_s - call.sent_at_s
         if ending is Ending.OK:
             self.policy.ended(candidate, _OK, now_s, latency_s=latency_s, in_flight=in_flight)
-            call.is_over = True
-            self._recorder.over(call, now_s, Ending.OK)
-            if self.on_over is not None:
-                self.on_over(call)
+            if self._protection is not None:
+                self._protection.node_ended(candidate.identity, True)
+            self._over(call, Ending.OK)
             return
         self.policy.ended(candidate, _FAILED, now_s, latency_s=latency_s, is_transport=ending is Ending.TRANSPORT)
         call.excluded = (*call.excluded, candidate.identity)
         tried = len(call.excluded)
-        if tried > self._settings.retries or not self._budget.try_withdraw(now_s):
+        if self._protection is not None:
+            self._protection.node_ended(candidate.identity, False)
+        if tried > self._settings.retries or not self._may_retry(now_s):
             self._over(call, ending)
             return
         call.fails = False
@@ -112,11 +128,21 @@ class Client:
         wait_s = backoff_s(tried - 1, self._dice) if tried > 1 else 0.0
         self._kernel.at(now_s + wait_s, self._retry, call)
 
+    def _may_retry(self, now_s: float) -> bool:
+        is_stopped = self._protection is not None and not self._protection.may_retry
+        return not is_stopped and self._budget.try_withdraw(now_s)
+
     def _retry(self, call: Call) -> None:
         if not call.is_over:
             self._send(call)
 
     def _over(self, call: Call, ending: Ending) -> None:
+        if self._protection is not None:
+            now_s = self._kernel.now_s
+            self._protection.ended(_METHOD, now_s, is_ok=ending is Ending.OK, latency_s=now_s - call.began_at_s)
+        self._record(call, ending)
+
+    def _record(self, call: Call, ending: Ending) -> None:
         call.is_over = True
         self._recorder.over(call, self._kernel.now_s, ending)
         if self.on_over is not None:
@@ -134,10 +160,12 @@ class Client:
             self._kernel.at(calls[0].began_at_s + self._timeout_s, self._sweep)
 
     def _expire(self, call: Call, now_s: float) -> None:
-        candidate: Candidate | None = getattr(call, "candidate", None)
+        candidate = call.candidate
         # Between a failed attempt and its retry there is nothing to end.
         if candidate is not None and candidate.identity not in call.excluded:
             self.policy.ended(candidate, _FAILED, now_s, latency_s=now_s - call.sent_at_s)
+            if self._protection is not None:
+                self._protection.node_ended(candidate.identity, False)
         self._over(call, Ending.DEADLINE)
 
     # --- what else a consumer hears -----------------------------------------------------------------------------
@@ -146,6 +174,13 @@ class Client:
         self.policy.report(address, report, self._kernel.now_s)
 
     def tick(self) -> None:
+        """One period, in the order of cluster.control_loop."""
+        if self._protection is not None:
+            self._protection.tick(self._kernel.now_s)
+            if self._hold is not None:
+                self._hold(self._protection.diversion)
+        if self._probes is not None:
+            self._probe()
         self.policy.tick(self._kernel.now_s)
 
     def _probe(self) -> None:
@@ -158,7 +193,8 @@ class Client:
         server = self._servers[candidate.identity]
         if server.is_down or server.is_paused:
             return
-        answer = (candidate, server.in_flight, server.latency_at(server.in_flight))
+        assert server.latencies is not None
+        answer = (candidate, server.in_flight, server.latencies.estimate(server.in_flight))
         self._kernel.at(self._kernel.now_s + self._delay_s, self._probe_answered, answer)
 
     def _probe_answered(self, answer: tuple[Candidate, int, float]) -> None:

@@ -7,11 +7,13 @@ have (no keys, no watched nodes, no staircase) is absent, and absent is not 0.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from math import log, sqrt
 from typing import TYPE_CHECKING, Any
 
 from .arrivals import step_starts
 from .call import Ending
+from .recorder import WATCHED
 from .scenario import parallel
 from .targets import node_places
 
@@ -44,7 +46,9 @@ METRICS: Mapping[str, str] = {
     "bad_most_over_fair": "the watched node that got most, over its fair share",
     "others_success": "success of the calls whose last attempt did not go to a watched node",
     "bad_p99_ratio": "p99 of the calls that watched nodes answered over everybody's",
-    "bad_peak_load": "the most work sent to a watched node in 3 s after the disturbance, over its capacity",
+    "bad_peak_load": "most work a watched node took in 3 s after the disturbance, over its capacity (less 3 sigmas)",
+    "degraded_first": "share of the degraded calls that had the lowest priority",
+    "restored_s": "seconds from the end of the spike until nothing is degraded and success is at its target",
     "extra_load": "retries per call",
     "converge_s": "seconds from the disturbance until the spread of loads is what it stays at (within a quarter)",
     "recover_s": "seconds from the last fault's first end until success is at its target for three seconds in a row",
@@ -61,11 +65,13 @@ def measure(world: World) -> dict[str, float]:
     scenario, recorder = world.scenario, world.recorder
     first, last = int(scenario.measure.from_s), int(scenario.until_s)
     over = np.frombuffer(recorder.over_at_s, dtype=np.float64)
+    code = np.frombuffer(recorder.code, dtype=np.int16)
     calls = _Calls(
-        np.frombuffer(recorder.latency_s, dtype=np.float64),
-        np.frombuffer(recorder.ending, dtype=np.int8),
-        (over >= first) & (over < last),
-        np.frombuffer(recorder.is_watched, dtype=np.int8).astype(bool) if recorder.is_watched else None,
+        latency=np.frombuffer(recorder.latency_s, dtype=np.float64),
+        ending=code & 15,
+        within=(over >= first) & (over < last),
+        watched=(code & WATCHED) > 0 if any(server.watched for server in world.servers) else None,
+        priority=code >> 4 & 255,
     )
     busy = np.array(recorder.busy)
     sent = np.array(recorder.sent)
@@ -78,6 +84,11 @@ def measure(world: World) -> dict[str, float]:
     ok_by_second = _success_by_second(over, calls.ending, last)
     if scenario.faults:
         found.update(_recovery(world, ok_by_second))
+    if scenario.measure.disturbed_until_s is not None:
+        full = _success_by_second(over, calls.ending, last, of_all=True)
+        found["restored_s"] = _first_good(
+            full, int(scenario.measure.disturbed_until_s), scenario.measure.success_target
+        )
     if scenario.steps is not None:
         found.update(_staircase(world, over, calls.ending, busy))
     panics = [client.policy.statistics(world.kernel.now_s).panics for client in world.clients]
@@ -85,9 +96,15 @@ def measure(world: World) -> dict[str, float]:
     return {name: float(value) for name, value in found.items()}
 
 
+@dataclass(frozen=True, slots=True)
 class _Calls:
-    def __init__(self, latency: Any, ending: Any, within: Any, watched: Any) -> None:
-        self.latency, self.ending, self.within, self.watched = latency, ending, within, watched
+    """Columns by call, and what they come to."""
+
+    latency: Any
+    ending: Any
+    within: Any
+    watched: Any
+    priority: Any
 
     def metrics(self) -> dict[str, float]:
         import numpy as np
@@ -95,10 +112,14 @@ class _Calls:
         ending = self.ending[self.within]
         if not len(ending):
             return {}
+        # 0 is the highest priority.
         is_ok, is_degraded = ending == Ending.OK, ending == Ending.DEGRADED
         # An error that comes fast must not make the latency look good.
         waited = self.latency[self.within][is_ok | (ending == Ending.DEADLINE)]
         found = {"success": is_ok.mean(), "degraded": is_degraded.mean()}
+        if is_degraded.any():
+            priority = self.priority[self.within]
+            found["degraded_first"] = (priority[is_degraded] == priority.max()).mean()
         found["admitted_success"] = is_ok.sum() / max(1, (~is_degraded).sum())
         if len(waited):
             levels = np.percentile(waited, [50, 99, 99.9]) * 1000.0
@@ -157,7 +178,7 @@ def _traffic(world: World, first: int, last: int) -> dict[str, float]:
 def _watched(world: World, sent: np.ndarray, first: int, last: int) -> dict[str, float]:
     import numpy as np
 
-    scenario = world.scenario
+    scenario, recorder = world.scenario, world.recorder
     places = [place for place, server in enumerate(world.servers) if server.watched]
     fair = len(places) / len(world.servers)
     window = sent[first:last]
@@ -168,7 +189,9 @@ def _watched(world: World, sent: np.ndarray, first: int, last: int) -> dict[str,
     bad = blocks[:, places]
     certain = bad.sum(axis=1) - 3.0 * np.sqrt(bad.sum(axis=1))
     capacity = np.array([parallel(world.servers[at].group) * world.servers[at].group.speed for at in places])
-    work = (bad - 3.0 * np.sqrt(bad)) / 3.0 * scenario.work.mean_s
+    # Only what a running process took: a refused connection costs a node nothing.
+    taken = np.array(recorder.taken)[start : start + len(blocks) * 3][:, places].reshape(len(blocks), 3, -1).sum(axis=1)
+    work = (taken - 3.0 * np.sqrt(taken)) / 3.0 * scenario.work.mean_s
     return {
         "bad_share": share,
         "bad_share_over_fair": share / fair,
@@ -197,11 +220,12 @@ def _convergence(busy: np.ndarray, from_s: float, last: int) -> float:
     return float(len(after))
 
 
-def _success_by_second(over: np.ndarray, ending: np.ndarray, last: int) -> np.ndarray:
+def _success_by_second(over: np.ndarray, ending: np.ndarray, last: int, *, of_all: bool = False) -> np.ndarray:
+    """Of the admitted calls, or with *of_all* of those that were degraded as well."""
     import numpy as np
 
     second = np.minimum(over.astype(int), last)
-    admitted = ending != Ending.DEGRADED
+    admitted = (ending != Ending.DEGRADED) | of_all
     total = np.bincount(second[admitted], minlength=last + 1)[:last]
     ok = np.bincount(second[ending == Ending.OK], minlength=last + 1)[:last]
     return np.asarray(ok / np.maximum(1, total))
@@ -216,11 +240,15 @@ def _recovery(world: World, success: np.ndarray) -> dict[str, float]:
     ]
     if not ends:
         return {}
-    start, target = int(max(ends)), scenario.measure.success_target
+    return {"recover_s": _first_good(success, int(max(ends)), scenario.measure.success_target)}
+
+
+def _first_good(success: np.ndarray, start: int, target: float) -> float:
+    """Seconds after *start* until three good seconds in a row begin; all there are, if none do."""
     for at in range(start, len(success) - 2):
         if (success[at : at + 3] >= target).all():
-            return {"recover_s": float(at - start)}
-    return {"recover_s": float(len(success) - start)}
+            return float(at - start)
+    return float(len(success) - start)
 
 
 def _staircase(world: World, over: np.ndarray, ending: np.ndarray, busy: np.ndarray) -> dict[str, float]:

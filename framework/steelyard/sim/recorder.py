@@ -9,19 +9,20 @@ from .call import Call, Ending
 from .kernel import Kernel
 from .server import Server
 
+WATCHED = 1 << 12
+
 
 class Recorder:
     """Columns per call (when it was over, how long its caller waited, how it ended, whether a watched node answered),
-    and per second and node (calls sent, busy seconds, in flight)."""
+    and per second and node (attempts sent, those that a process took, busy seconds, in flight)."""
 
     def __init__(self, kernel: Kernel, servers: Sequence[Server]) -> None:
         self.servers = servers
         self.over_at_s = array("d")
         self.latency_s = array("d")
-        self.ending = array("b")
-        self.is_watched = array("b")
-        self.priority = array("b")
+        self.code = array("h")  # ending, priority and whether a watched node answered: bits 0-3, 4-11, 12
         self.sent: list[array[int]] = []
+        self.taken: list[array[int]] = []
         self.busy: list[array[float]] = []
         self.in_flight: list[array[int]] = []
         self.lookups: list[tuple[int, int]] = []
@@ -32,24 +33,20 @@ class Recorder:
         self.is_placing = False
         self._kernel = kernel
         self._last_sent = [0] * len(servers)
+        self._last_taken = [0] * len(servers)
         self._last_busy = [0.0] * len(servers)
         self._last_lookups = (0, 0)
         self._last_retries = 0
         self._watched = frozenset(server.node.identity for server in servers if server.watched)
         kernel.every(1.0, 1.0, self._second)
 
-    def watch(self) -> None:
-        """Take the servers' ``watched`` marks as they are now."""
-        self._watched = frozenset(server.node.identity for server in self.servers if server.watched)
-
     def over(self, call: Call, now_s: float, ending: Ending) -> None:
         self.over_at_s.append(now_s)
         self.latency_s.append(now_s - call.began_at_s)
-        self.ending.append(ending)
-        self.priority.append(call.priority)
-        if self._watched:
-            candidate = getattr(call, "candidate", None)
-            self.is_watched.append(candidate is not None and candidate.identity in self._watched)
+        code = ending | call.priority << 4
+        if self._watched and call.candidate is not None and call.candidate.identity in self._watched:
+            code |= WATCHED
+        self.code.append(code)
 
     def placed(self, key: int, server: Server) -> None:
         """A first attempt of a call with *key* went to *server*."""
@@ -74,14 +71,16 @@ class Recorder:
     def _second(self) -> None:
         servers = self.servers
         sent = [server.sent for server in servers]
+        taken = [server.taken for server in servers]
         busy = [server.busy_until_now() for server in servers]
         self.sent.append(array("l", [new - old for new, old in zip(sent, self._last_sent, strict=True)]))
+        self.taken.append(array("l", [new - old for new, old in zip(taken, self._last_taken, strict=True)]))
         self.busy.append(array("d", [new - old for new, old in zip(busy, self._last_busy, strict=True)]))
         self.in_flight.append(array("l", [server.in_flight for server in servers]))
         lookups = (sum(server.hits for server in servers), sum(server.misses for server in servers))
         self.lookups.append((lookups[0] - self._last_lookups[0], lookups[1] - self._last_lookups[1]))
         self.retried.append(self.retries - self._last_retries)
-        self._last_sent, self._last_busy, self._last_lookups = sent, busy, lookups
+        self._last_sent, self._last_taken, self._last_busy, self._last_lookups = sent, taken, busy, lookups
         self._last_retries = self.retries
 
 

@@ -67,7 +67,7 @@ def run(job: Job, *, with_loads: bool = False) -> Result:
         seed=job.seed,
         metrics=measure(world),
         calls=world.calls,
-        calls_per_s=world.calls / world.wall_s,
+        calls_per_s=world.calls / world.cpu_s,
         loads=tuple(map(tuple, world.recorder.busy)) if with_loads else (),
         nodes=tuple(server.node.host for server in world.servers) if with_loads else (),
     )

@@ -158,6 +158,7 @@ class Measure(_Part, frozen=True, kw_only=True):
     until_s: Positive | None = None
     watch: Target = []
     disturbed_at_s: NotNegative = 0.0
+    disturbed_until_s: Positive | None = None
     moved_s: Positive = 10.0
     success_target: Share = 0.999
     saturation: Share = 0.95

@@ -19,6 +19,7 @@ from heapq import heappop, heappush
 from math import ceil, inf
 from typing import Any
 
+from steelyard.balance import LatencyByLoad
 from steelyard_registry.node import Hardware, Node
 
 from .call import Call, Ending
@@ -26,6 +27,7 @@ from .kernel import Kernel
 from .scenario import NodeGroup, parallel
 
 _ALL_AT_ONCE = 1 << 30
+_MOST_TOLD = 1.5  # a sampler says no more than what is believed of it (balance.load)
 _THROTTLE_S = 0.1  # the kernel's default cfs_period_us
 
 
@@ -38,11 +40,11 @@ class Server:
         self.group = group
         self.node = _node(group, number)
         self.resource = group.reports_as or group.kind
-        self.sent = self.hits = self.misses = 0
+        self.sent = self.taken = self.hits = self.misses = 0
         self.in_flight = 0
         self.busy_s = 0.0
         self.watched = False
-        self.latencies: deque[tuple[int, float]] | None = None  # for those who probe
+        self.latencies: LatencyByLoad | None = None  # kept where somebody probes
         self._kernel = kernel
         self._dice = dice
         self._slots = group.slots or _default_slots(group)
@@ -81,6 +83,7 @@ class Server:
         if self.is_down:
             call.client.answered(call, Ending.TRANSPORT, None)
             return
+        self.taken += 1
         if self.latencies is not None:
             call.arrived_at_s, call.met = self._kernel.now_s, self.in_flight
         if len(self._running) < self._slots:
@@ -138,7 +141,7 @@ class Server:
         for call in finished:
             self.in_flight -= 1
             if self.latencies is not None:
-                self.latencies.append((call.met, self._kernel.now_s - call.arrived_at_s))
+                self.latencies.observe(call.met, self._kernel.now_s - call.arrived_at_s)
             if not call.is_over:
                 call.client.answered(call, Ending.ERROR if call.fails else Ending.OK, self.in_flight)
         waiting = self._waiting
@@ -240,18 +243,10 @@ class Server:
 
     def utilization(self, busy_s: float, elapsed_s: float) -> float:
         """What a sampler on the node would say of an interval in which ``busy_s`` grew by so much."""
-        level = busy_s / elapsed_s if elapsed_s > 0 else 0.0
+        level = min(_MOST_TOLD, busy_s / elapsed_s) if elapsed_s > 0 else 0.0
         if self.group.saturates != 1.0:
             level = 1.0 - (1.0 - min(1.0, level)) ** self.group.saturates
         return level
-
-    def latency_at(self, in_flight: int) -> float:
-        """The median latency of recent calls that met about as many others (Prequal's estimate): of the 8 nearest
-        in in-flight count among the last 64; 0.0 before there was one."""
-        if not self.latencies:
-            return 0.0
-        nearest = sorted((abs(met - in_flight), latency_s) for met, latency_s in self.latencies)[:8]
-        return sorted(latency_s for _, latency_s in nearest)[len(nearest) // 2]
 
     def busy_until_now(self) -> float:
         self._advance()

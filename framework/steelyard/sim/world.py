@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable
-from time import perf_counter
+from time import process_time
 
-from steelyard.balance import Policy
+from steelyard.balance import LatencyByLoad, Policy
 
 from .arrivals import Arrivals
 from .call import Call
@@ -22,12 +21,12 @@ from .troubles import plan_troubles
 
 
 class World:
-    """``run()`` once. ``recorder`` then holds what happened; ``calls`` and ``wall_s`` how fast it went."""
+    """``run()`` once. ``recorder`` then holds what happened; ``calls`` and ``cpu_s`` the processor time it took."""
 
     def __init__(self, scenario: Scenario, arrivals: Arrivals, make: Callable[[], Policy], seed: int) -> None:
         self.scenario = scenario
         self.kernel = Kernel()
-        self.wall_s = 0.0
+        self.cpu_s = 0.0
         self._arrivals = arrivals
         self._seed = seed
         self.servers = [
@@ -63,24 +62,24 @@ class World:
 
     def run(self) -> None:
         """All of the scenario's seconds."""
-        started_s = perf_counter()
+        started_s = process_time()
         if self.scenario.traffic.closed is not None:
             _ClosedLoop(self, self.scenario.traffic.closed, self._seed).start()
         # The last second's snapshot falls on the end itself.
         self.kernel.run(self.scenario.seconds + 1e-9, self._arrivals.at_s, self.arrive)
-        self.wall_s = perf_counter() - started_s
+        self.cpu_s = process_time() - started_s
 
     def arrive(self, number: int) -> None:
         """Call *number* of the drawn ones begins now."""
         arrivals = self._arrivals
         client = self.clients[arrivals.consumer[number]]
-        call = Call(client, self.kernel.now_s, arrivals.work_s[number])
+        key, hashed, priority = -1, None, 1
         if arrivals.key is not None:
-            call.key = key = arrivals.key[number]
-            call.hash = arrivals.hashes[key]
+            key = arrivals.key[number]
+            hashed = arrivals.hashes[key]
         if arrivals.priority is not None:
-            call.priority = arrivals.priority[number]
-        client.begin(call)
+            priority = arrivals.priority[number]
+        client.begin(Call(client, self.kernel.now_s, arrivals.work_s[number], key, hashed, priority))
 
     # --- the registry -------------------------------------------------------------------------------------------
 
@@ -134,7 +133,7 @@ class World:
     def _prepare_probing(self) -> None:
         if any(hasattr(client.policy, "probes") for client in self.clients):
             for server in self.servers:
-                server.latencies = deque(maxlen=64)
+                server.latencies = LatencyByLoad()
 
 
 class _ClosedLoop:
