@@ -2,6 +2,7 @@
 
 from .base import Registration, Registry, Snapshot, Subscription
 from .errors import MalformedUrl, RegistryClosed, RegistryError, RegistryUnreachable
+from .multi import Member, MultiRegistry
 from .node import Hardware, Node, NodeState, ServiceKey
 from .opening import DEFAULT_URL, open_registry
 from .url import parse_provider_url, provider_url
@@ -10,6 +11,8 @@ __all__ = [
     "DEFAULT_URL",
     "Hardware",
     "MalformedUrl",
+    "Member",
+    "MultiRegistry",
     "Node",
     "NodeState",
     "Registration",

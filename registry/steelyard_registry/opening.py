@@ -17,7 +17,8 @@ def open_registry(url: str = DEFAULT_URL) -> Registry:
     """The registry of *url*, not opened yet (``async with`` or ``await registry.open()``).
 
     ``zookeeper://[user:password@]host:port[,host:port]/root``, ``embedded:///path/to/file`` (``embedded://`` is the
-    user's own), ``static://host:port,host:port``, ``memory://name``. Raises MalformedUrl, which names what is wrong.
+    user's own), ``static://host:port,host:port``, ``dns://name:port``, ``memory://name``, and ``multi://merge?1=..&2=..``
+    over several of them. Raises MalformedUrl, which names what is wrong.
     """
     locator = Locator.parse(url)
     backend = _BACKENDS.get(locator.scheme)
@@ -25,6 +26,18 @@ def open_registry(url: str = DEFAULT_URL) -> Registry:
         known = ", ".join(f"{scheme}://" for scheme in sorted(_BACKENDS))
         raise MalformedUrl(f"registry URL {redacted(url)!r}: unknown scheme {locator.scheme!r}; known: {known}")
     return backend(locator)
+
+
+def _dns(locator: Locator) -> Registry:
+    from .dns import DnsRegistry
+
+    return DnsRegistry(locator)
+
+
+def _multi(locator: Locator) -> Registry:
+    from .multi import of_locator
+
+    return of_locator(locator, open_registry)
 
 
 def _embedded(locator: Locator) -> Registry:
@@ -52,8 +65,10 @@ def _zookeeper(locator: Locator) -> Registry:
 
 
 _BACKENDS: dict[str, Callable[[Locator], Registry]] = {
+    "dns": _dns,
     "embedded": _embedded,
     "memory": _memory,
+    "multi": _multi,
     "static": _static,
     "zookeeper": _zookeeper,
 }
