@@ -7,8 +7,6 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from steelyard_registry.node import ServiceKey
-
 
 class CallShape(StrEnum):
     UNARY = "unary"
@@ -88,6 +86,8 @@ class ServiceSpec:
     key: str = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        # Kept and not made when asked for: a provider asks once a call.
-        key = ServiceKey(interface=self.name, version=self.version, group=self.group)
-        object.__setattr__(self, "key", str(key))
+        # Kept and not made when asked for: a provider asks once a call. Written out and not the registry's ServiceKey:
+        # its package brings an event loop with it, and a module that declares a contract must stay light.
+        group = f"{self.group}/" if self.group else ""
+        version = f":{self.version}" if self.version else ""
+        object.__setattr__(self, "key", f"{group}{self.name}{version}")

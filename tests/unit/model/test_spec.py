@@ -1,4 +1,4 @@
-"""A service's key is the one that its nodes carry: written in one place, kept where it is asked for once a call."""
+"""A service's key is the one that its nodes carry."""
 
 from __future__ import annotations
 
