@@ -41,14 +41,15 @@ class Consumer:
             ctr = consumer.refer(Ctr)
             y = await ctr.predict(7, x)
 
-    ``registry``: a URL, an open Registry, or None for the embedded one of this user. ``timeout_s``: the deadline of
+    ``registry``: a URL, an open Registry, several of these (their lists are merged), or None for the embedded one of
+    this user. ``timeout_s``: the deadline of
     methods that declare none [3 s]. ``registry_wait_s``: how long opening waits for the registry [10 s; None: for
     ever]. ``telemetry``: None (whatever OpenTelemetry SDK the application has set up), or a Telemetry.
     """
 
     def __init__(
         self,
-        registry: str | Registry | None = None,
+        registry: str | Registry | Sequence[str | Registry] | None = None,
         *,
         application: str = "",
         timeout_s: float = 3.0,

@@ -12,7 +12,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from types import TracebackType
@@ -51,7 +51,8 @@ class Provider:
             await provider.export(CtrModel())
             await provider.serve()
 
-    ``registry``: a URL, an open Registry, or None for the embedded one of this user. ``host``: the address to
+    ``registry``: a URL, an open Registry, several of these (announced at the first), or None for the embedded one of
+    this user. ``host``: the address to
     listen on and to advertise (None: the one that reaches the registry; 0.0.0.0 or :: listens on all addresses and
     advertises that one); ``port`` 0 takes a free one. ``tags`` are the user's own; ``hardware`` overrides what is
     detected, key by key (kind, model, cores, quota, memory, accelerators). ``threads`` and ``queue`` bound the pool of
@@ -61,7 +62,7 @@ class Provider:
 
     def __init__(
         self,
-        registry: str | Registry | None = None,
+        registry: str | Registry | Sequence[str | Registry] | None = None,
         *,
         host: str | None = None,
         port: int = 0,
