@@ -206,8 +206,10 @@ class Dual(PolicyBase[Member]):
         kept_queue = candidate.queue
         super().ended(candidate, outcome, now_s, latency_s=latency_s, in_flight=in_flight)
         if is_failed:
-            # Failing fast must not look like being idle.
-            candidate.queue = max(kept_queue - 1.0, self._queue_mean + 1.0, float(candidate.in_flight))
+            # Failing fast must not look like being idle. The mean is a period old, and a spike fills queues faster: what
+            # is under way now counts too, or the failing are the shortest queues of all until the next tick.
+            mean = max(self._queue_mean, self.open_calls / max(1, len(self.eligible)))
+            candidate.queue = max(kept_queue - 1.0, mean + 1.0, float(candidate.in_flight))
         if not candidate.is_member:
             return
         self._queue_total += candidate.queue - kept_queue
