@@ -1,9 +1,9 @@
 """A fleet of provider processes that fall sick on command, an open load on them, and a ledger of what was executed.
 
-Each process serves ``Ward``: a call takes ``work_s`` of one of ``beds`` places and waits in line for it, as on a machine
-with so many workers, but without burning processor time, so that eight of them fit on two cores. Every execution is
-written to the node's own ledger file with one unbuffered write *before* anything can go wrong, so that it is counted also
-for a process that is killed in the middle.
+Each process serves ``Ward``: a call takes ``work_s`` of one of ``beds`` places and waits in line for it, as on a
+machine with so many workers, but without burning processor time, so that eight of them fit on two cores. Every
+execution is written to the node's own ledger file with one unbuffered write *before* anything can go wrong, so that it
+is counted also for a process that is killed in the middle.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ class Ward(Protocol):
 
 
 class WardModel(Ward):
-    """``fail``: chance to fail; ``fail_fast``: failures cost nothing; ``slow``: factor on the work; ``flap``: failing in
-    every other second."""
+    """``fail``: chance to fail; ``fail_fast``: failures cost nothing; ``slow``: factor on the work; ``flap``: failing
+    in every other second."""
 
     def __init__(self, name: str, ledger: str, beds: int, work_s: float) -> None:
         self.name = name
@@ -179,7 +179,8 @@ class SickFleet:
 
 @dataclass
 class Tally:
-    """What became of the calls of one run, by priority: ``ok``, ``degraded`` (refused without being sent), ``failed``."""
+    """What became of the calls of one run, by priority: ``ok``, ``degraded`` (refused without being sent),
+    ``failed``."""
 
     ok: Counter[int] = field(default_factory=Counter)
     degraded: Counter[int] = field(default_factory=Counter)
@@ -217,8 +218,8 @@ async def drive(
     priorities: tuple[int, ...] = (1,),
     tally: Tally | None = None,
 ) -> Tally:
-    """An open load: *call* (number, priority) is begun *rate_per_s* times a second, whatever became of the earlier ones.
-    Priorities take turns. Returns when all calls have ended."""
+    """An open load: *call* (number, priority) is begun *rate_per_s* times a second, whatever became of the earlier
+    ones. Priorities take turns. Returns when all calls have ended."""
     tally = tally or Tally()
     tasks: set[asyncio.Task[None]] = set()
 
