@@ -36,6 +36,7 @@ from . import explain
 from .availability import AvailabilityLaw, Fleet, look_at
 from .by_key import TWO48, KeyedPicker, least_loaded
 from .ejection import EjectionLaw
+from .hold import freeze, held
 from .member import Member
 from .plan import Plan, make_plan
 from .settings import DualSettings
@@ -76,6 +77,7 @@ class Dual(PolicyBase[Member]):
         self._shed: list[Member] = []
         self._warming: list[Member] = []
         self._is_stale = False  # the plan is
+        self._held: float | None = None
         self._decayed_periods = 0.0
         self._next_probe_at_s = math.inf
         self._first_seen_at_s: float | None = None
@@ -206,8 +208,8 @@ class Dual(PolicyBase[Member]):
         kept_queue = candidate.queue
         super().ended(candidate, outcome, now_s, latency_s=latency_s, in_flight=in_flight)
         if is_failed:
-            # Failing fast must not look like being idle. The mean is a period old, and a spike fills queues faster: what
-            # is under way now counts too, or the failing are the shortest queues of all until the next tick.
+            # Failing fast must not look like being idle. The mean is a period old, and a spike fills queues faster:
+            # without what is under way now, the failing are the shortest queues of all until the next tick.
             mean = max(self._queue_mean, self.open_calls / max(1, len(self.eligible)))
             candidate.queue = max(kept_queue - 1.0, mean + 1.0, float(candidate.in_flight))
         if not candidate.is_member:
@@ -268,6 +270,12 @@ class Dual(PolicyBase[Member]):
         member.is_blocked = not self._is_panic
         self._next_probe_at_s = -math.inf
 
+    def hold_diversion(self, factor: float | None) -> None:
+        """Active protection: from the next tick on diversion by availability keeps *factor* of its size and does not
+        grow (see ``hold``). None frees it."""
+        if factor != self._held:
+            self._held, self._is_stale = factor, True
+
     # --- planning -----------------------------------------------------------------------------------------------
 
     def tick(self, now_s: float) -> None:
@@ -314,7 +322,10 @@ class Dual(PolicyBase[Member]):
         judged = {member: None for member in (*self._failing, *self._shed) if member.place >= 0}
         self._failing.clear()
         for member in judged:
+            before = member.kept, member.sick_rate
             self._availability.update(member, self._fleet, now_s, periods)
+            if self._held is not None:
+                freeze(member, *before)
         shed = [member for member in judged if member.is_shed]
         self._is_stale = self._is_stale or len(shed) != len(self._shed)
         self._shed = shed
@@ -354,7 +365,7 @@ class Dual(PolicyBase[Member]):
         if not self._is_panic:
             for member in self._shed:
                 if member.place >= 0:
-                    flow[member.place] *= member.kept
+                    flow[member.place] *= held(member, self._held)
         ramps = [(member.place, ramp(member, now_s, self.settings)) for member in self._warming if member.place >= 0]
         if ramps:
             apply_ramps(base, flow, ramps)

@@ -1,0 +1,31 @@
+"""Diversion held: what active protection's first level does to the availability law.
+
+Diverting from sick nodes can drown the healthy. While it is held, diversion keeps a part of its size and does not grow,
+so that the healthy get air. But only as far as that relieves them: a call to a node that succeeds with rate a spares
+the healthy a call with a, and costs them a retry with 1 - a. So of the relief a node gets
+
+    max(0, 2 a - 1)
+
+and a dead one none: sending calls to it would only bring them back later, with a retry spent.
+"""
+
+from __future__ import annotations
+
+from .member import Member
+
+# Below this a node costs the healthy more than it spares them.
+_EVEN = 0.5
+
+
+def held(member: Member, factor: float | None) -> float:
+    """The part of its flow that *member* keeps: its own ``kept``, or more while diversion is held at *factor*."""
+    if factor is None:
+        return member.kept
+    relief = (1.0 - factor) * max(0.0, 2.0 * member.sick_rate - 1.0)
+    return 1.0 - (1.0 - member.kept) * (1.0 - relief)
+
+
+def freeze(member: Member, kept_before: float, sick_rate_before: float) -> None:
+    """Takes back what the last judgement cut from a node that is still worth calling."""
+    if member.kept < kept_before and member.sick_rate >= _EVEN and not member.is_ejected:
+        member.kept, member.sick_rate = kept_before, sick_rate_before
