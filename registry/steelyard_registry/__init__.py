@@ -5,10 +5,12 @@ from .errors import MalformedUrl, RegistryClosed, RegistryError, RegistryUnreach
 from .multi import Member, MultiRegistry
 from .node import Hardware, Node, NodeState, ServiceKey
 from .opening import DEFAULT_URL, open_registry
+from .rules import Document, Rule
 from .url import parse_provider_url, provider_url
 
 __all__ = [
     "DEFAULT_URL",
+    "Document",
     "Hardware",
     "MalformedUrl",
     "Member",
@@ -20,6 +22,7 @@ __all__ = [
     "RegistryClosed",
     "RegistryError",
     "RegistryUnreachable",
+    "Rule",
     "ServiceKey",
     "Snapshot",
     "Subscription",

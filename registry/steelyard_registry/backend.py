@@ -6,6 +6,7 @@ Closing runs once, in a task of its own that no cancelled caller can tear in hal
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from abc import abstractmethod
 
@@ -101,6 +102,7 @@ class Entry(Registration):
         self._owner = owner
         self._is_withdrawn = False
         self._turn = asyncio.Lock()
+        self._is_leaving = asyncio.Event()
         self._tokens = float(UPDATES_AT_ONCE)
         self._tokens_at_s = asyncio.get_running_loop().time()
 
@@ -114,14 +116,16 @@ class Entry(Registration):
             raise ValueError(f"an update keeps the identity: {self._node.identity} is registered, not {node.identity}")
         provider_url(node)  # what cannot be published is refused before it can take the place of what can
         self._newest = node
+        if node.state is NodeState.DRAINING:
+            self._is_leaving.set()
         async with self._turn:
-            if self._newest.state is not NodeState.DRAINING:
-                await asyncio.sleep(self._pause_s())
-            node = self._newest
-            if node is not self._node:
-                self._refuse_if_over()
-                await self._publish(node)
-                self._node = node
+            if self._newest is self._node:  # another that waited has published it
+                return
+            await self._pause()
+            newest = self._newest
+            self._refuse_if_over()
+            await self._publish(newest)
+            self._node = newest
 
     async def withdraw(self) -> None:
         if not self._is_withdrawn:
@@ -133,12 +137,15 @@ class Entry(Registration):
             raise RegistryClosed(f"{self._node.identity} is withdrawn")
         self._owner.require_open()
 
-    def _pause_s(self) -> float:
-        """Takes a token; how long to wait until it is there."""
+    async def _pause(self) -> None:
+        """Takes a token, and waits until it is there or the node leaves."""
         now_s = asyncio.get_running_loop().time()
         self._tokens = min(UPDATES_AT_ONCE, self._tokens + (now_s - self._tokens_at_s) * UPDATES_PER_S) - 1.0
         self._tokens_at_s = now_s
-        return max(0.0, -self._tokens / UPDATES_PER_S)
+        if self._tokens < 0:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(-self._tokens / UPDATES_PER_S):
+                    await self._is_leaving.wait()
 
     @abstractmethod
     async def _publish(self, node: Node) -> None: ...

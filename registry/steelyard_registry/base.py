@@ -12,7 +12,9 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
+from .errors import RegistryError
 from .node import Node, ServiceKey
+from .rules import GROUP, Rule
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +103,19 @@ class Registry(ABC):
     @abstractmethod
     async def services(self) -> tuple[str, ...]:
         """The interfaces that are known, sorted. For operators, not for the way of a call."""
+
+    keeps_rules: bool = False
+    """Whether ``rule`` and ``publish_rule`` can be used."""
+
+    async def rule(self, key: str, group: str = GROUP) -> Rule:
+        """A live view of a rule document; its first version is there when this returns. Should the registry be away
+        just now, it has no text and is stale. Raises RegistryError where no rules are kept, MalformedUrl for a bad
+        key."""
+        raise RegistryError(f"{self.url} keeps no rules")
+
+    async def publish_rule(self, key: str, text: str | None, group: str = GROUP) -> None:
+        """Replace the document, or take it out (None). Raises RegistryError, RegistryUnreachable, MalformedUrl."""
+        raise RegistryError(f"{self.url} keeps no rules")
 
     @abstractmethod
     async def close(self) -> None:

@@ -18,6 +18,7 @@ from .base import Registration, Subscription
 from .feed import Feed, select
 from .locator import Locator
 from .node import Node, ServiceKey
+from .rules import GROUP, Rule, check_rule
 from .url import provider_url
 
 _NAMES_LOCK = threading.Lock()
@@ -30,6 +31,7 @@ class _Space:
         self.lock = threading.Lock()
         self.members: WeakSet[MemoryRegistry] = WeakSet()
         self.order = itertools.count()
+        self.documents: dict[tuple[str, str], str] = {}
 
     def nodes(self) -> list[Node]:
         """In the order of registration. A registry whose loop has ended without closing it counts as dead."""
@@ -58,6 +60,8 @@ def _space(name: str) -> _Space:
 class MemoryRegistry(Backend):
     """See the module. Lists are exact, so they are never stale, and an empty list is believed."""
 
+    keeps_rules = True
+
     def __init__(self, locator: Locator) -> None:
         locator.reject_credentials()
         locator.require_options()
@@ -65,6 +69,7 @@ class MemoryRegistry(Backend):
         super().__init__(f"memory://{self._name}")
         self.entries: dict[int, _MemoryEntry] = {}
         self._feeds: set[Feed] = set()
+        self._rules: set[Rule] = set()
         self._space: _Space | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
 
@@ -81,9 +86,11 @@ class MemoryRegistry(Backend):
 
     async def _stop(self) -> None:
         space, self._space = self._space, None
-        for feed in self._feeds:
-            feed.end()
+        views: list[Feed | Rule] = [*self._feeds, *self._rules]
+        for view in views:
+            view.end()
         self._feeds.clear()
+        self._rules.clear()
         if space is not None:
             with space.lock:
                 space.members.discard(self)
@@ -125,7 +132,7 @@ class MemoryRegistry(Backend):
     def notify(self) -> None:
         """Something in the space changed. From any thread."""
         loop = self._loop
-        if loop is None or not self._feeds:
+        if loop is None or not (self._feeds or self._rules):
             return
         if loop is asyncio._get_running_loop():
             self._refresh()
@@ -140,6 +147,31 @@ class MemoryRegistry(Backend):
             nodes = self._space.nodes()
             for feed in self._feeds:
                 feed.publish(select(feed.service, nodes))
+            for rule in self._rules:
+                rule.publish(self._space.documents.get((rule.group, rule.key)))
+
+    async def rule(self, key: str, group: str = GROUP) -> Rule:
+        self.require_open()
+        check_rule(key, group)
+
+        async def drop(rule: Rule) -> None:
+            self._rules.discard(rule)
+
+        rule = Rule(key, group, on_close=drop)
+        self._rules.add(rule)
+        self._refresh()
+        return rule
+
+    async def publish_rule(self, key: str, text: str | None, group: str = GROUP) -> None:
+        self.require_open()
+        check_rule(key, group, text)
+        assert self._space is not None
+        with self._space.lock:
+            if text is None:
+                self._space.documents.pop((group, key), None)
+            else:
+                self._space.documents[group, key] = text
+        self._space.notify()
 
     async def _drop(self, feed: Feed) -> None:
         self._feeds.discard(feed)

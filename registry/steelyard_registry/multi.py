@@ -29,6 +29,7 @@ from .errors import MalformedUrl, RegistryClosed, RegistryError, RegistryUnreach
 from .feed import Feed
 from .locator import Locator
 from .node import Node, ServiceKey
+from .rules import GROUP, Rule
 
 log = logging.getLogger(__name__)
 
@@ -146,6 +147,20 @@ class MultiRegistry(Backend):
         if errors and not lists:
             raise errors[0]
         return tuple(sorted({name for names in lists for name in names}))
+
+    async def rule(self, key: str, group: str = GROUP) -> Rule:
+        return await self._rule_keeper().rule(key, group)
+
+    async def publish_rule(self, key: str, text: str | None, group: str = GROUP) -> None:
+        await self._rule_keeper().publish_rule(key, text, group)
+
+    def _rule_keeper(self) -> Registry:
+        """Rules are not merged: the first member that keeps any has the say."""
+        self.require_open()
+        for member in self._members:
+            if member.registry.keeps_rules:
+                return member.registry
+        raise RegistryError(f"{self._url}: none of these keeps rules")
 
     def forget(self, entry: _MultiEntry) -> None:
         self._entries.discard(entry)

@@ -22,6 +22,7 @@ from steelyard_registry import (
     NodeState,
     Registry,
     RegistryClosed,
+    RegistryError,
     ServiceKey,
     Snapshot,
     Subscription,
@@ -365,3 +366,94 @@ async def test_closing_everything_in_any_order_is_fine(any_url: str) -> None:
     with pytest.raises(RegistryClosed):
         await entry.update(NODE)
     await asyncio.gather(registry.close(), entry.withdraw(), view.close())
+
+
+ROUTER = "ads.Ctr:1.0.0:.condition-router"
+TEXT = "force: true\nconditions:\n  - method=predict => zone = größe\n"
+
+
+async def test_a_rule_is_published_watched_and_taken_back(provider: Registry, consumer: Registry) -> None:
+    assert consumer.keeps_rules
+    view = await consumer.rule(ROUTER)
+    assert (view.document.text, view.document.is_stale) == (None, False)
+    seen = view.document.version
+    for text in (TEXT, "", TEXT + "x", None):
+        await provider.publish_rule(ROUTER, text)
+        async with asyncio.timeout(LIVENESS_S):
+            while view.document.text != text:
+                newer = await view.changed(seen)
+                assert newer.version > seen
+                seen = newer.version
+    assert (await provider.rule(ROUTER)).document.text is None
+    await provider.publish_rule(ROUTER, None)  # taking back what is not there
+
+
+async def test_rules_of_two_keys_and_groups_do_not_mix(provider: Registry, consumer: Registry) -> None:
+    await provider.publish_rule(ROUTER, "a")
+    await provider.publish_rule(ROUTER, "b", group="blue")
+    await provider.publish_rule("ads.tag-router", "c")
+    found = [await consumer.rule(ROUTER), await consumer.rule(ROUTER, group="blue"), await consumer.rule("other")]
+    assert [view.document.text for view in found] == ["a", "b", None]
+    await found[0].close()
+    await found[0].close()
+    with pytest.raises(RegistryClosed):
+        await found[0].changed(0)
+    await provider.publish_rule(ROUTER, "b2", group="blue")
+    async with asyncio.timeout(LIVENESS_S):
+        while found[1].document.text != "b2":
+            await found[1].changed(found[1].document.version)
+
+
+async def test_bad_rules_are_refused(provider: Registry) -> None:
+    for key, group in (("", "dubbo"), ("a/b", "dubbo"), ("a\x00", "dubbo"), ("a", ".."), ("x" * 600, "dubbo")):
+        with pytest.raises(MalformedUrl, match="rule"):
+            await provider.rule(key, group)
+        with pytest.raises(MalformedUrl, match="rule"):
+            await provider.publish_rule(key, "x", group)
+    with pytest.raises(RegistryError, match="at most"):
+        await provider.publish_rule(ROUTER, "x" * (512 * 1024 + 1))
+
+
+async def test_closing_the_registry_ends_its_rules(url: str) -> None:
+    async with open_registry(url) as registry:
+        view = await registry.rule(ROUTER)
+        waiting = asyncio.create_task(view.changed(view.document.version))
+        await asyncio.sleep(0)
+    with pytest.raises(RegistryClosed):
+        await waiting
+
+
+async def test_where_no_rules_are_kept_that_is_said() -> None:
+    async with open_registry("static://10.0.0.1:1") as registry:
+        assert not registry.keeps_rules
+        with pytest.raises(RegistryError, match="keeps no rules"):
+            await registry.rule(ROUTER)
+        with pytest.raises(RegistryError, match="keeps no rules"):
+            await registry.publish_rule(ROUTER, "x")
+
+
+async def test_updates_are_published_at_a_bounded_rate_and_the_newest_wins(
+    provider: Registry, consumer: Registry
+) -> None:
+    entry = await provider.register(NODE)
+    view = await consumer.subscribe(CTR)
+    first = view.snapshot.version
+    async with asyncio.timeout(LIVENESS_S):
+        await asyncio.gather(*(entry.update(replace(NODE, weight=weight)) for weight in range(1, 41)))
+    assert entry.node.weight == 40
+    await until(view, lambda found: found.nodes[0].weight == 40)
+    assert view.snapshot.version - first <= 12  # not one a change
+
+
+async def test_a_node_that_drains_says_so_at_once(provider: Registry, consumer: Registry) -> None:
+    entry = await provider.register(NODE)
+    view = await consumer.subscribe(CTR)
+    for weight in range(1, 11):
+        await entry.update(replace(NODE, weight=weight))
+    waiting = [asyncio.create_task(entry.update(replace(NODE, weight=weight))) for weight in range(11, 20)]
+    await asyncio.sleep(0)
+    draining = replace(NODE, weight=19, state=NodeState.DRAINING)
+    await entry.update(draining)
+    await until(view, lambda found: found.nodes == (draining,))
+    await asyncio.gather(*waiting)
+    assert entry.node == draining

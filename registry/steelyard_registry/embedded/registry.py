@@ -19,6 +19,7 @@ from ..errors import RegistryError, RegistryUnreachable
 from ..feed import Feed, select
 from ..locator import Locator
 from ..node import Node, ServiceKey
+from ..rules import GROUP, Rule, check_rule
 from ..url import provider_url
 from .location import database_path
 from .store import Store
@@ -35,6 +36,8 @@ POLL_S = 0.1
 class EmbeddedRegistry(Backend):
     """``embedded:///path/to/file?lease_s=3&poll_s=0.1``; the file is made, its folder is not. See the package."""
 
+    keeps_rules = True
+
     def __init__(self, locator: Locator) -> None:
         locator.reject_credentials()
         locator.require_options("lease_s", "poll_s")
@@ -43,6 +46,7 @@ class EmbeddedRegistry(Backend):
         self._path = database_path(locator)
         super().__init__(f"embedded://{self._path}")
         self._feeds: set[Feed] = set()
+        self._rules: set[Rule] = set()
         self._worker: Worker | None = None
         # Entries sort by the moment of their registration, which decides between two claims to one address.
         self._entry_ids = (f"{time.time_ns():020d}-{uuid.uuid4().hex}-{number}" for number in itertools.count())
@@ -69,9 +73,11 @@ class EmbeddedRegistry(Backend):
 
     async def _stop(self) -> None:
         worker, self._worker = self._worker, None
-        for feed in self._feeds:
-            feed.end()
+        views: list[Feed | Rule] = [*self._feeds, *self._rules]
+        for view in views:
+            view.end()
         self._feeds.clear()
+        self._rules.clear()
         if worker is not None:
             await worker.stop()
 
@@ -93,7 +99,7 @@ class EmbeddedRegistry(Backend):
 
         def watch() -> Lists:
             worker.watched.add(interface)
-            return {interface: worker.store.nodes(interface)}
+            return worker.lists((interface,))
 
         feed = Feed(service, on_close=self._drop)
         self._feeds.add(feed)
@@ -137,13 +143,51 @@ class EmbeddedRegistry(Backend):
         assert self._worker is not None
         return self._worker
 
+    async def rule(self, key: str, group: str = GROUP) -> Rule:
+        check_rule(key, group)
+        worker = self._require_worker()
+        path = f"{group}/{key}"
+
+        def watch() -> Lists:
+            worker.documents.add(path)
+            return worker.lists(documents=(path,))
+
+        rule = Rule(key, group, on_close=self._drop_rule)
+        self._rules.add(rule)
+        try:
+            rule.publish((await worker.send(watch)).documents[path])
+        except BaseException:
+            self._rules.discard(rule)
+            raise
+        return rule
+
+    async def publish_rule(self, key: str, text: str | None, group: str = GROUP) -> None:
+        check_rule(key, group, text)
+        worker = self._require_worker()
+        await worker.send(lambda: worker.store.put_document(f"{group}/{key}", text))
+
+    async def _drop_rule(self, rule: Rule) -> None:
+        self._rules.discard(rule)
+        path, worker = f"{rule.group}/{rule.key}", self._worker
+        if worker is not None and not any((other.group, other.key) == (rule.group, rule.key) for other in self._rules):
+            await worker.send(lambda: worker.documents.discard(path))
+
     def _show(self, lists: Lists | None, only: Feed | None = None) -> None:
-        for feed in [only] if only else list(self._feeds):
-            if lists is None:
-                feed.mark_stale()
-            elif feed.service.interface in lists:
-                nodes, skipped = lists[feed.service.interface]
+        feeds = [only] if only else list(self._feeds)
+        rules = [] if only else list(self._rules)
+        if lists is None:
+            views: list[Feed | Rule] = [*feeds, *rules]
+            for view in views:
+                view.mark_stale()
+            return
+        for feed in feeds:
+            if feed.service.interface in lists.nodes:
+                nodes, skipped = lists.nodes[feed.service.interface]
                 feed.publish(select(feed.service, nodes), skipped=skipped)
+        for rule in rules:
+            path = f"{rule.group}/{rule.key}"
+            if path in lists.documents:
+                rule.publish(lists.documents[path])
 
     async def _drop(self, feed: Feed) -> None:
         self._feeds.discard(feed)

@@ -39,6 +39,8 @@ CREATE INDEX nodes_by_interface ON nodes (interface);
 CREATE TABLE lists (version INTEGER NOT NULL);
 INSERT INTO lists VALUES (0);
 """
+# Came later, and hurts nobody who does not know of it: no new format.
+_DOCUMENTS = "CREATE TABLE IF NOT EXISTS documents (path TEXT PRIMARY KEY, text TEXT NOT NULL) WITHOUT ROWID"
 _ALIVE = "beat_at_s <= :now AND :now < beat_at_s + lease_s"
 
 
@@ -121,6 +123,19 @@ class Store:
         nodes = [node for node in found if node is not None]
         return nodes, len(found) - len(nodes)
 
+    def document(self, path: str) -> str | None:
+        rows = self._read("SELECT text FROM documents WHERE path = :path", {"path": path})
+        return str(rows[0][0]) if rows else None
+
+    def put_document(self, path: str, text: str | None) -> None:
+        """None takes it out."""
+        with self._writing() as connection:
+            if text is None:
+                connection.execute("DELETE FROM documents WHERE path = ?", (path,))
+            else:
+                connection.execute("INSERT OR REPLACE INTO documents VALUES (?, ?)", (path, text))
+            _bump(connection)
+
     def services(self) -> tuple[str, ...]:
         return tuple(str(row[0]) for row in self._read("SELECT DISTINCT interface FROM nodes ORDER BY 1", {}))
 
@@ -201,6 +216,7 @@ class Store:
                 f"{self.path} has registry format {version}, this release reads {_SCHEMA_VERSION}; stop the processes "
                 "that use it, then remove it"
             )
+        connection.execute(_DOCUMENTS)
 
 
 @contextmanager

@@ -12,7 +12,8 @@ import queue
 import sqlite3
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from ..errors import RegistryClosed, RegistryError
@@ -22,8 +23,14 @@ from .store import Store, explained
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
-Lists = dict[str, tuple[list[Node], int]]
-"""interface -> its living nodes, and how many entries could not be read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lists:
+    """What is watched: interface -> its living nodes and how many entries could not be read; path -> document."""
+
+    nodes: Mapping[str, tuple[list[Node], int]]
+    documents: Mapping[str, str | None]
 
 
 class Worker:
@@ -51,6 +58,7 @@ class Worker:
         # Touched by the thread only, through jobs.
         self.own: dict[str, tuple[str, str]] = {}
         self.watched: set[str] = set()
+        self.documents: set[str] = set()
 
     async def start(self) -> None:
         """Open the file. Raises what Store.open raises; then it can be tried again, or ``stop`` ends it."""
@@ -134,7 +142,14 @@ class Worker:
             self._publish()
 
     def _publish(self) -> None:
-        self._post(self._on_lists, {interface: self.store.nodes(interface) for interface in self.watched})
+        self._post(self._on_lists, self.lists(self.watched, self.documents))
+
+    def lists(self, interfaces: Iterable[str] = (), documents: Iterable[str] = ()) -> Lists:
+        """On the thread: what the file says now."""
+        return Lists(
+            {interface: self.store.nodes(interface) for interface in interfaces},
+            {path: self.store.document(path) for path in documents},
+        )
 
     def _tick(self, name: str, step: Callable[[], None]) -> None:
         """Trouble with the file (disk full, locked for long) is told once, survived, and told again when it is over."""

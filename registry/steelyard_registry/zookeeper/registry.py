@@ -18,7 +18,9 @@ from ..errors import RegistryClosed, RegistryError, RegistryUnreachable
 from ..feed import Feed
 from ..locator import Locator
 from ..node import Node, ServiceKey
+from ..rules import GROUP, Rule, check_rule
 from ..url import consumer_url, encode, node_name
+from .document import DocumentWatch, document_path, write_document
 from .keeper import Keeper
 from .place import Place
 from .placement import Placement
@@ -42,6 +44,8 @@ class ZooKeeperRegistry(Backend):
     RegistryError.
     """
 
+    keeps_rules = True
+
     def __init__(self, locator: Locator) -> None:
         self._place = Place.of(locator)
         super().__init__(self._place.url)
@@ -49,6 +53,7 @@ class ZooKeeperRegistry(Backend):
         self._leaving: asyncio.Future[None] | None = None
         self._placements: set[Placement] = set()
         self._watches: dict[Feed, tuple[ProviderWatch, Placement | None]] = {}
+        self._rules: dict[Rule, DocumentWatch] = {}
         self._keeper: Keeper | None = None
         self._own_host = "127.0.0.1"
 
@@ -83,9 +88,11 @@ class ZooKeeperRegistry(Backend):
         if self._leaving is not None and not self._leaving.done():
             self._leaving.set_result(None)
         lease, keeper = self._lease, self._keeper
-        for feed in self._watches:
-            feed.end()
-        watches = [watch for watch, _ in self._watches.values()]
+        views: list[Feed | Rule] = [*self._watches, *self._rules]
+        for view in views:
+            view.end()
+        watches = [*(watch for watch, _ in self._watches.values()), *self._rules.values()]
+        self._rules.clear()
         own = [placement for _, placement in self._watches.values() if placement is not None]
         placements = [*self._placements, *own]
         self._placements.clear()
@@ -185,6 +192,35 @@ class ZooKeeperRegistry(Backend):
         return tuple(
             sorted(unquote(name) for name, stat in zip(names, found, strict=True) if stat and stat.numChildren)
         )
+
+    async def rule(self, key: str, group: str = GROUP) -> Rule:
+        check_rule(key, group)
+        session = self._require_session()
+        rule = Rule(key, group, on_close=self._drop_rule)
+        watch = self._rules[rule] = DocumentWatch(session, self._place, rule)
+        watch.start()
+        try:
+            if not session.is_connected or not await watch.first_pass(_ANSWER_WAIT_S):
+                rule.mark_stale()
+        except BaseException:
+            await asyncio.shield(asyncio.ensure_future(rule.close()))
+            raise
+        return rule
+
+    async def publish_rule(self, key: str, text: str | None, group: str = GROUP) -> None:
+        check_rule(key, group, text)
+        session = self._require_session()
+        try:
+            await write_document(session, document_path(self._place, group, key), text)
+        except AWAY as error:
+            raise RegistryUnreachable(f"{self._url} does not answer now; it may have taken the rule") from error
+        except KazooException as error:
+            raise RegistryError(f"{self._url} refused rule {group}/{key}: {type(error).__name__}") from error
+
+    async def _drop_rule(self, rule: Rule) -> None:
+        watch = self._rules.pop(rule, None)
+        if watch is not None:
+            await watch.cancel()
 
     async def remove(self, placement: Placement) -> None:
         """Take an own entry out. When the server is away its task goes on trying, until the registry is closed."""

@@ -37,7 +37,7 @@ def test_a_url_names_its_registry(url: str, shown: str) -> None:
     [
         ("", "has no scheme"),
         ("127.0.0.1:2181", "has no scheme"),
-        ("etcd://h:1", "unknown scheme 'etcd'; known: embedded://, memory://, static://, zookeeper://"),
+        ("etcd://h:1", "unknown scheme 'etcd'; known: dns://, embedded://, memory://, multi://, static://, zookeeper://"),
         ("zookeeper://", "needs at least one host"),
         ("zookeeper:///dubbo", "needs at least one host"),
         ("zookeeper://h:0", "needs a port in 1..65535"),
