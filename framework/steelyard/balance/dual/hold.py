@@ -27,5 +27,6 @@ def held(member: Member, factor: float | None) -> float:
 
 def freeze(member: Member, kept_before: float, sick_rate_before: float) -> None:
     """Takes back what the last judgement cut from a node that is still worth calling."""
-    if member.kept < kept_before and member.sick_rate >= _EVEN and not member.is_ejected:
-        member.kept, member.sick_rate = kept_before, sick_rate_before
+    if member.sick_rate >= _EVEN and not member.is_ejected:
+        member.kept = max(member.kept, kept_before)
+        member.sick_rate = max(member.sick_rate, sick_rate_before)
