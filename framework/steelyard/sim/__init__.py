@@ -2,12 +2,12 @@
 
 from .compare import Difference, Table, Verdict, judge
 from .contender import contenders, everybody
+from .ledger import page, rounded
 from .ledger import read as read_ledger
-from .ledger import rounded
 from .measure import METRICS
 from .picture import check_picture, draw
 from .reading import SHIPPED, load_scenario, scenario_names, variants
-from .report import regenerate, rewrite
+from .report import notes_in, regenerate, rewrite
 from .run import Job, Result, plan, run, run_all
 from .scenario import Gate, Scenario
 from .table import gate_rows, plain, rows
@@ -29,6 +29,8 @@ __all__ = [
     "gate_rows",
     "judge",
     "load_scenario",
+    "notes_in",
+    "page",
     "plain",
     "plan",
     "read_ledger",

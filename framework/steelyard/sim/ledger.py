@@ -95,7 +95,8 @@ def _section(scenario: Scenario, results: Sequence[Result], note: str) -> str:
         if not verdict.is_met:
             measured = "not run" if verdict.measured is None else f"{verdict.measured:.4g}"
             where = f" ({describe(verdict.variant)})" if verdict.variant else ""
-            parts.append(f"* not met{where}: {verdict.gate.name}: {measured}, bound {bound_of(verdict)}")
+            why = f". {verdict.gate.unmet}" if verdict.gate.unmet else ""
+            parts.append(f"* not met{where}: {verdict.gate.name}: {measured}, bound {bound_of(verdict)}{why}")
     parts.append(note)
     return "\n\n".join(part for part in parts if part)
 

@@ -17,6 +17,7 @@ import msgspec
 
 from steelyard.errors import ConfigError
 
+from .measure import METRICS
 from .scenario import Fault, Scenario
 from .targets import node_places
 
@@ -79,18 +80,18 @@ def _convert(path: Path, document: dict[str, Any]) -> Scenario:
     return scenario
 
 
-def _put(path: Path, document: Any, place: str, value: Any) -> None:
-    """Set ``faults.0.rate`` and the like in the parsed document."""
+def _put(path: Path, document: dict[str, Any], place: str, value: Any) -> None:
+    """Set ``faults.0.rate`` and the like in the parsed document. A table may be missing, an item not."""
     *way, last = place.split(".")
-    here = document
+    here: Any = document
     try:
-        for part in way:
-            here = here[int(part)] if isinstance(here, list) else here.setdefault(part, {})
-        if isinstance(here, list):
-            here[int(last)] = value
-        else:
-            here[last] = value
-    except (IndexError, ValueError, AttributeError, TypeError):
+        for part, following in zip(way, [*way[1:], last], strict=True):
+            if isinstance(here, list):
+                here = here[int(part)]
+            else:
+                here = here[part] if following.isdigit() else here.setdefault(part, {})
+        here[int(last) if isinstance(here, list) else last] = value
+    except (LookupError, ValueError, AttributeError, TypeError):
         raise ConfigError(f"{path.name}: an axis sets {place!r}, and there is no such place") from None
 
 
@@ -111,6 +112,8 @@ def _problems(scenario: Scenario) -> Iterator[str]:
     for gate in scenario.gates:
         if (gate.at_most is None) == (gate.at_least is None):
             yield f"gate {gate.name!r} needs at_most or at_least, and not both"
+        if gate.metric not in METRICS:
+            yield f"gate {gate.name!r}: there is no metric {gate.metric!r}; there are: {', '.join(METRICS)}"
         unknown = (set(gate.only) | set(gate.beside)) - {axis.name for axis in scenario.axes}
         if unknown:
             yield f"gate {gate.name!r} names {', '.join(sorted(unknown))}, and there is no such axis"

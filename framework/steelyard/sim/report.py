@@ -26,13 +26,14 @@ def regenerate(
     folder: Path,
     *,
     names: tuple[str, ...] = (),
+    policies: tuple[str, ...] = ("all",),
     seeds: int = 8,
     processes: int = 1,
     on_result: Callable[[Result, int, int], None] = lambda result, done, total: None,
 ) -> None:
     """Run *names* [all] and rewrite the files in *folder*. With some names only, the others' lines stay as they are."""
     chosen = names or scenario_names()
-    jobs: list[Job] = plan(chosen, ["all"], seeds)
+    jobs: list[Job] = plan(chosen, policies, seeds)
     results: list[Result] = []
     for result in run_all(jobs, processes=processes):
         results.append(result)

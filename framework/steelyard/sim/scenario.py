@@ -182,7 +182,8 @@ class Axis(_Part, frozen=True, kw_only=True):
 class Gate(_Part, frozen=True, kw_only=True):
     """One claim: ``metric`` of ``policy`` is at most or at least so much; relative to the same metric of policy ``of``
     when that is named (``minus``: the difference instead of the ratio; ``or_tie``: a difference within the noise of the
-    seeds passes as well), or, with ``beside``, to itself in another variant. ``only`` narrows it to some variants."""
+    seeds passes as well), or, with ``beside``, to itself in another variant. ``only`` narrows it to some variants.
+    ``unmet`` says why a gate is known not to be met: it is measured and shown all the same, and fails no test."""
 
     name: str
     metric: str
@@ -193,6 +194,7 @@ class Gate(_Part, frozen=True, kw_only=True):
     minus: bool = False
     or_tie: bool = False
     beside: dict[str, Any] = {}
+    unmet: str = ""
     only: dict[str, list[Any]] = {}
 
 

@@ -107,7 +107,7 @@ def gate_rows(scenario: Scenario, verdicts: Sequence[Verdict]) -> tuple[list[str
     """One row per gate: its worst variant, and how many of its variants meet it."""
     body = []
     for gate in scenario.gates:
-        mine = [verdict for verdict in verdicts if verdict.gate is gate]
+        mine = [verdict for verdict in verdicts if verdict.gate == gate]
         if not mine:
             continue
         worst = worst_of(mine)
