@@ -110,7 +110,9 @@ class Reference:
         self.invoker: Invoker = self.stack.build(self._cluster)
         self._tasks: list[asyncio.Task[None]] = []
         self._stop_listening = channels.listen(self._take_load)
-        self._stop_observing = telemetry.observe(spec.key, self._readings)
+        self._stop_observing = [telemetry.observe(spec.key, self._readings)]
+        if self._protection is not None:
+            self._stop_observing.append(telemetry.observe_protection(spec.key, self._protection.reading))
 
     def start(self) -> None:
         loop = asyncio.get_running_loop()
@@ -160,7 +162,8 @@ class Reference:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._cluster.close()
         self._stop_listening()
-        self._stop_observing()
+        for stop_observing in self._stop_observing:
+            stop_observing()
         self._directory.close()
 
     def _tell(self, event: ProtectionEvent) -> None:

@@ -50,6 +50,8 @@ NODE_REFUSE_RATIO: Final = "steelyard.node.refuse_ratio"
 NODE_AVAILABILITY: Final = "steelyard.node.availability"
 NODE_UTILIZATION: Final = "steelyard.node.utilization"
 SERVER_UTILIZATION: Final = "steelyard.server.utilization"
+PROTECTION_LEVEL: Final = "steelyard.protection.level"
+PROTECTION_DEGRADED_SHARE: Final = "steelyard.protection.degraded_share"
 
 GAUGES: Final = {
     NODE_SHARE: "Share of the calls that this consumer's plan gives to the node.",
@@ -57,8 +59,10 @@ GAUGES: Final = {
     NODE_AVAILABILITY: "ok / (ok + failed) of the node's calls in this consumer's window.",
     NODE_UTILIZATION: "Busy share of the node's dominant resource, as the balancer sees it.",
     SERVER_UTILIZATION: "Busy share of this provider's resource, as it reports it.",
+    PROTECTION_LEVEL: "Level of active protection: 0 none, 1 hold, 2 degrade, 3 no retry.",
+    PROTECTION_DEGRADED_SHARE: "Share of this consumer's calls that was degraded in the last period.",
 }
-"""Every gauge and what it says. The unit of all is 1: they are shares in [0, 1]."""
+"""Every gauge and what it says. The unit of all is 1: they are shares in [0, 1], and one level."""
 
 # The conventions' bounds begin at 5 ms, which puts every call within a data centre into one bucket; these add finer
 # ones below and keep theirs, so that the two can be added up.

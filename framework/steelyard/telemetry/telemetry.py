@@ -35,6 +35,8 @@ from .conventions import (
     NODE_REFUSE_RATIO,
     NODE_SHARE,
     NODE_UTILIZATION,
+    PROTECTION_DEGRADED_SHARE,
+    PROTECTION_LEVEL,
     RESOURCE,
     SCHEMA_URL,
     SERVER_ACTIVE_CALLS,
@@ -154,6 +156,17 @@ class Telemetry:
                 ):
                     if value is not None and math.isfinite(value):
                         yield Showing(gauge, value, attributes)
+
+        return self._pin(probe)
+
+    def observe_protection(self, service: str, callback: Callable[[], tuple[int, float]]) -> Callable[[], None]:
+        """Show the level of *service*'s protection and the share it degraded last, as gauges; the answer ends it. Called
+        as in observe."""
+
+        def probe() -> Iterable[Showing]:
+            level, share = callback()
+            yield Showing(PROTECTION_LEVEL, level, {SERVICE: service})
+            yield Showing(PROTECTION_DEGRADED_SHARE, share, {SERVICE: service})
 
         return self._pin(probe)
 

@@ -182,9 +182,14 @@ def test_what_says_nothing_is_not_counted_and_method_names_are_bounded() -> None
         {"short_periods": 40},
         {"least_wait": 0.9},
         {"good_periods": 0},
+        {"good_periods": 2.5},
+        {"k": "2"},
+        {"k": True},
+        {"degrades": 1},
+        {"diversion": "half"},
     ],
 )
-def test_bad_settings_are_named(bad: dict[str, float]) -> None:
+def test_bad_settings_are_named(bad: dict[str, object]) -> None:
     with pytest.raises(ConfigError, match=next(iter(bad))):
         ProtectionSettings(**bad)  # type: ignore[arg-type]
 

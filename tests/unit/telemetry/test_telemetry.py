@@ -157,6 +157,15 @@ def test_a_provider_shows_its_own_utilization() -> None:
     assert recorder.values(conventions.SERVER_UTILIZATION, "steelyard.resource") == {"cpu": 0.5, "gpu": 1.0}
 
 
+def test_a_consumer_shows_how_far_protection_goes() -> None:
+    recorder = Recorder()
+    end = recorder.telemetry.observe_protection("g/s:1", lambda: (2, 0.25))
+    assert recorder.values(conventions.PROTECTION_LEVEL, "steelyard.service") == {"g/s:1": 2}
+    assert recorder.values(conventions.PROTECTION_DEGRADED_SHARE, "steelyard.service") == {"g/s:1": 0.25}
+    end()
+    assert recorder.points(conventions.PROTECTION_LEVEL) == []
+
+
 def test_gauges_of_several_consumers_stand_together_and_end_apart() -> None:
     recorder = Recorder()
     other = telemetry_for(recorder.telemetry)

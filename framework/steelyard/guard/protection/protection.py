@@ -193,6 +193,10 @@ class Protection:
         if self._on_event is not None:
             self._on_event(event)
 
+    def reading(self) -> tuple[int, float]:
+        """The level, and the share degraded in the last period: for gauges."""
+        return int(self._level), self._last_degraded_share
+
     def statistics(self, now_s: float) -> ProtectionStatistics:
         """Why the next call is treated as it is."""
         for wait in self._waits.values():

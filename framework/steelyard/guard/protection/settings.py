@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 from steelyard.errors import ConfigError
 
@@ -65,11 +66,12 @@ class ProtectionSettings:
 
     def __post_init__(self) -> None:
         for field, low, high in _RANGES:
-            value = getattr(self, field)
-            if not low <= value <= high or not math.isfinite(value):
-                raise ConfigError(f"ProtectionSettings.{field} must be in [{low:g}, {high:g}], not {value!r}")
-        if self.diversion is not None and not 0.0 <= self.diversion <= 1.0:
-            raise ConfigError(f"ProtectionSettings.diversion must be None or in [0, 1], not {self.diversion!r}")
+            _check(field, getattr(self, field), low, high, is_whole=field in _WHOLE)
+        if self.diversion is not None:
+            _check("diversion", self.diversion, 0.0, 1.0)
+        for field in ("degrades", "stops_retries", "degrades_waiting"):
+            if not isinstance(getattr(self, field), bool):
+                raise ConfigError(f"ProtectionSettings.{field} must be True or False, not {getattr(self, field)!r}")
         for low_field, high_field in (("short_periods", "long_periods"), ("least_wait", "most_wait")):
             if getattr(self, low_field) > getattr(self, high_field):
                 raise ConfigError(
@@ -99,3 +101,11 @@ _RANGES = (
     ("least_wait", 0.0, 1.0),
     ("least_in_flight", 1, 1_000_000),
 )
+_WHOLE = ("short_periods", "long_periods", "down_periods", "good_periods", "least_in_flight")
+
+
+def _check(field: str, value: Any, low: float, high: float, *, is_whole: bool = False) -> None:
+    is_number = isinstance(value, int) or (not is_whole and isinstance(value, float) and math.isfinite(value))
+    if isinstance(value, bool) or not is_number or not low <= value <= high:
+        kind = "a whole number" if is_whole else "a number"
+        raise ConfigError(f"ProtectionSettings.{field} must be {kind} in [{low:g}, {high:g}], not {value!r}")
