@@ -160,8 +160,8 @@ class Telemetry:
         return self._pin(probe)
 
     def observe_protection(self, service: str, callback: Callable[[], tuple[int, float]]) -> Callable[[], None]:
-        """Show the level of *service*'s protection and the share it degraded last, as gauges; the answer ends it. Called
-        as in observe."""
+        """Show the level of *service*'s protection and the share it degraded last, as gauges; the answer ends it.
+        Called as in observe."""
 
         def probe() -> Iterable[Showing]:
             level, share = callback()
