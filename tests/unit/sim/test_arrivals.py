@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from support.worlds import scenario
+from unit.sim.worlds import scenario
 
 from steelyard.errors import ConfigError
 from steelyard.sim.arrivals import draw_arrivals, load_points, step_starts

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from support.worlds import run
+from unit.sim.worlds import run
 
 from steelyard.sim.call import Call, Ending
 from steelyard.sim.kernel import Kernel

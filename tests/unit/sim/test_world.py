@@ -7,7 +7,7 @@ import sys
 from typing import Any
 
 import pytest
-from support.worlds import run, scenario
+from unit.sim.worlds import run, scenario
 
 from steelyard.balance import policy_names
 from steelyard.sim.arrivals import draw_arrivals
@@ -57,7 +57,7 @@ def test_a_run_does_not_depend_on_the_process() -> None:
     """Hashes of texts differ from process to process; no number may."""
     script = (
         "import sys; sys.path.insert(0, {tests!r})\n"
-        "from support.worlds import run\nfrom steelyard.sim.measure import measure\n"
+        "from unit.sim.worlds import run\nfrom steelyard.sim.measure import measure\n"
         "print(sorted(measure(run('dual', traffic={{'load': 0.7, 'keys': 50}})).items()))"
     ).format(tests=str(__import__("pathlib").Path(__file__).parents[2]))
     outputs = {

@@ -1,0 +1,98 @@
+"""The command ``steelyard sim``: tables to standard output, the rest to standard error, clear errors first."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from steelyard.cli.app import app
+
+SMALL = """
+name = "mine"
+text = "A small one."
+seconds = 8
+nodes = [{ name = "node", count = 2 }]
+[measure]
+from_s = 2
+[[gates]]
+name = "everything succeeds"
+metric = "success"
+at_least = 1.0
+[[gates]]
+name = "impossible"
+metric = "p50_ms"
+at_most = 0.001
+"""
+
+
+def sim(*arguments: str) -> Result:
+    return CliRunner().invoke(app, ["sim", *arguments])
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> str:
+    path = tmp_path / "mine.toml"
+    path.write_text(SMALL, encoding="utf-8")
+    return str(path)
+
+
+def test_without_a_name_the_shipped_scenarios_are_listed() -> None:
+    shown = sim()
+    assert shown.exit_code == 0
+    assert "sinkhole" in shown.stdout
+    assert "steelyard sim SCENARIO" in shown.stderr
+
+
+def test_tables_gates_and_progress(small: str) -> None:
+    shown = sim(small, "--policy", "dual,random", "--seeds", "2", "--jobs", "1")
+    assert shown.exit_code == 0
+    assert "mine: A small one." in shown.stdout
+    assert "random" in shown.stdout
+    assert "NOT MET" in shown.stdout
+    assert "4 of 4: mine random, seed 2" in shown.stderr
+
+
+def test_gates_can_decide_the_exit_code(small: str) -> None:
+    shown = sim(small, "--policy", "dual", "--seeds", "1", "--jobs", "1", "--gates")
+    assert shown.exit_code == 1
+    assert "1 gates are not met" in shown.stderr
+
+
+def test_json_is_every_run(small: str, tmp_path: Path) -> None:
+    path = tmp_path / "out.json"
+    assert sim(small, "--policy", "dual,p2c", "--seeds", "2", "--jobs", "1", "--json", str(path)).exit_code == 0
+    document = json.loads(path.read_text(encoding="utf-8"))
+    assert [(run["policy"], run["seed"]) for run in document] == [("dual", 1), ("p2c", 1), ("dual", 2), ("p2c", 2)]
+    assert document[0]["metrics"]["success"] == 1.0
+    printed = sim(small, "--policy", "dual", "--seeds", "1", "--jobs", "1", "--json", "-")
+    assert json.loads(printed.stdout)[0]["scenario"] == "mine"
+
+
+def test_two_processes_give_the_same_numbers(small: str) -> None:
+    one, two = (
+        sim(small, "--policy", "dual,p2c", "--seeds", "2", "--jobs", jobs, "--json", "-") for jobs in ("1", "2")
+    )
+    first, second = (json.loads(shown.stdout) for shown in (one, two))
+    assert [run["metrics"] for run in first] == [run["metrics"] for run in second]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["sinkhol"], "there is no scenario 'sinkhol'"),
+        (["pause", "--policy", "dul"], "there is no policy 'dul'"),
+        (["pause", "--policy", "dual:gian=1"], "has no setting 'gian'"),
+        (["pause", "--seeds", "0"], "--seeds: at least 1"),
+        (["pause", "--jobs", "0"], "--jobs: at least 1"),
+        (["pause", "--plot", "picture.gif"], "--plot takes a file ending in"),
+        (["--report", "nowhere"], "--report takes the folder"),
+    ],
+)
+def test_what_is_asked_wrongly_is_said_at_once(arguments: list[str], message: str) -> None:
+    shown = sim(*arguments)
+    assert shown.exit_code == 2
+    assert message in shown.stderr
+    assert not shown.stdout
