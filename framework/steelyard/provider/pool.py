@@ -11,13 +11,14 @@ import asyncio
 import contextvars
 import logging
 from collections.abc import AsyncIterator, Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from typing import Any
 
 from steelyard.errors import DeadlineExceeded, Overloaded, RpcError
 from steelyard.setting import whole_number
 
 from .items import PooledItems
+from .threads import DaemonThreads
 
 log = logging.getLogger(__name__)
 
@@ -32,7 +33,7 @@ class HandlerPool:
     def __init__(self, threads: int, queue: int, clock: Callable[[], float]) -> None:
         whole_number("threads", threads, 1, MOST_THREADS)
         whole_number("queue", queue, 0, MOST_WAITING)
-        self._executor = ThreadPoolExecutor(threads, thread_name_prefix="steelyard-handler")
+        self._executor = DaemonThreads(threads, "steelyard-handler")
         self._threads = threads
         self._queue = queue
         self._clock = clock
@@ -110,8 +111,12 @@ class HandlerPool:
         return future
 
     def close(self) -> None:
-        """Ends the threads when they are done; waiting calls are cancelled."""
-        self._executor.shutdown(wait=False, cancel_futures=True)
+        """Ends the threads when they are done; waiting calls are cancelled. Handlers that still run do not keep the
+        process, and are told of in the log."""
+        running = min(self._taken, self._threads)
+        if running:
+            log.warning("%d blocking handlers still run; they end with the process", running)
+        self._executor.close()
 
     def _give_back(self, loop: asyncio.AbstractEventLoop, _: Future[Any]) -> None:
         try:

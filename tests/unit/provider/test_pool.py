@@ -3,6 +3,8 @@
 import asyncio
 import contextvars
 import logging
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -113,6 +115,49 @@ async def test_a_handler_that_runs_out_of_items_fails_and_does_not_hang() -> Non
             await pool.run(lambda: next(iter(())), (), FOREVER)
     await settled(pool)
     pool.close()
+
+
+async def test_threads_are_started_when_needed_and_kept() -> None:
+    pool = HandlerPool(4, 8, time.monotonic)
+
+    def names() -> set[str]:
+        return {each.name for each in threading.enumerate() if each.name.startswith("steelyard-handler")}
+
+    others = names()
+    for _ in range(20):
+        await pool.run(time.sleep, (0,), FOREVER)
+        await settled(pool)
+        await asyncio.sleep(0.002)  # the thread says that it is idle after it has given its result
+    assert len(names() - others) <= 2
+    await asyncio.gather(*(pool.run(time.sleep, (0.02,), FOREVER) for _ in range(12)))
+    assert len(names() - others) == 4
+    pool.close()
+    async with asyncio.timeout(5):
+        while names() - others:
+            await asyncio.sleep(0.005)
+    with pytest.raises(RuntimeError, match="closed"):
+        await pool.run(time.sleep, (0,), FOREVER)
+    assert pool.taken == 0
+
+
+def test_a_handler_that_hangs_does_not_keep_its_process() -> None:
+    """It once did: the interpreter waits for the threads of a ThreadPoolExecutor, and a drained provider lived on."""
+    program = """
+import asyncio, time
+from steelyard.provider.pool import HandlerPool
+
+async def main():
+    pool = HandlerPool(1, 1, time.monotonic)
+    hangs = asyncio.ensure_future(pool.run(time.sleep, (600,), float("inf")))
+    await asyncio.sleep(0.1)
+    hangs.cancel()
+    pool.close()
+
+asyncio.run(main())
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout) == (0, "")
+    assert "1 blocking handlers still run" in done.stderr
 
 
 @pytest.mark.parametrize("kind", [StopIteration, StopAsyncIteration, asyncio.CancelledError])
