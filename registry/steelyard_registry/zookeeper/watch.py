@@ -37,6 +37,8 @@ _GATHER_S = 0.03
 """Reads of one list are at least this far apart: a hundred restarts in a moment are a few reads, not a hundred."""
 
 _PARSE_BATCH = 100
+_TOLD = 20
+"""So many broken entries have a line in the log each: a folder full of them must not become a full disk."""
 
 
 Keep = Callable[[str, Callable[[], list[str]]], None]
@@ -50,6 +52,7 @@ class ProviderWatch(Reconciler):
         super().__init__(session, place, place.folder(feed.service.interface, "providers"))
         self.feed = feed
         self._keep = keep
+        self._told = 0
         self._lost: dict[str, tuple[Node, float]] = {}
         self._parsed: dict[str, Node | None] = {}
         self._empty_since_s: float | None = None
@@ -110,7 +113,11 @@ class ProviderWatch(Reconciler):
         try:
             return parse_node_name(name)
         except MalformedUrl as error:
-            log.warning("%s: skipped an entry of %s: %s", self._place.url, self.feed.service, error)
+            self._told += 1
+            level = logging.WARNING if self._told <= _TOLD else logging.DEBUG
+            log.log(level, "%s: skipped an entry of %s: %s", self._place.url, self.feed.service, error)
+            if self._told == _TOLD:
+                log.warning("%s: further ones of %s are only counted", self._place.url, self.feed.service)
             return None
 
     def _show(self, nodes: tuple[Node, ...], skipped: int) -> float:
