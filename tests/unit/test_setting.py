@@ -10,6 +10,7 @@ import pytest
 from support.shop import Shop, ShopModel
 
 from steelyard import ConfigError, Consumer, Provider, method, with_options
+from steelyard.model import MethodSpec
 from steelyard.setting import LONGEST_S, checked, seconds, text, texts, timeout, whole_number
 from steelyard.testing import LocalCluster
 
@@ -131,7 +132,7 @@ async def test_a_reference() -> None:
             _refused(lambda name=name, value=value: with_options(shop, **{name: value}), name, value)  # type: ignore[misc]
         for value in NO_TEXT:
             _refused(lambda value=value: consumer.generic(value, []), "service", value)  # type: ignore[misc]
-        for value in (1, None, ["x"], [None]):
+        for value in (1, None, ["x"], [None], [MethodSpec(name="_with")], [MethodSpec(name="")]):
             _refused(lambda value=value: consumer.generic("a.B", value), "methods", value)  # type: ignore[misc]
         for wrong in ({"nodes": "x"}, {"nodes": -1}, {"nodes": math.nan}, {"wait_s": "x"}, {"wait_s": math.nan}):
             with pytest.raises(ConfigError):

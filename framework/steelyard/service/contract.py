@@ -91,6 +91,8 @@ def _method_spec(
     declared: Declared, contract: type, name: str, owner: type, function: Callable[..., Any], settings: Settings
 ) -> MethodSpec:
     where = f"{_name(contract)}.{name}"
+    if name.startswith("_"):  # a proxy has such names of its own
+        raise ContractError(f"{where}: a name that starts with an underscore is private and cannot be exported")
     signature = read_signature(function, where, owner)
     if settings.hash_key is not None and settings.hash_key not in {each.name for each in signature.parameters}:
         names = ", ".join(each.name for each in signature.parameters) or "none"

@@ -146,6 +146,12 @@ class _HashKeyOfNothing:
     def one(self) -> None: ...
 
 
+@service("private")
+class _PrivateMethod:
+    @method
+    async def _reference(self) -> None: ...
+
+
 @service("last")
 class _LastGoodStream:
     @method(fallback=LAST_GOOD_REPLY)
@@ -169,6 +175,11 @@ AsyncIteratorOfInt = AsyncIterator[int]
         (7, "a contract is a class, not 7"),
         (_HashKey, f"{HERE}._HashKey.one: hash_key 'user' is not one of its parameters: user_id, top"),
         (_HashKeyOfNothing, f"{HERE}._HashKeyOfNothing.one: hash_key 'user' is not one of its parameters: none"),
+        (
+            _PrivateMethod,
+            f"{HERE}._PrivateMethod._reference: a name that starts with an underscore is private and cannot be "
+            "exported",
+        ),
         (
             _LastGoodStream,
             f"{HERE}._LastGoodStream.one: a stream has no last good reply; give a function as its fallback",
