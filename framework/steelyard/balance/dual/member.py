@@ -33,6 +33,8 @@ class Member(Candidate):
     Transport: ``transport_failures`` in a row; ``ejections`` counts failed probes for the back-off; ``is_ejected``
     until a probe succeeds. ``is_blocked`` is what a pick looks at: ejected, and no panic.
 
+    ``is_doubted``: its last call failed, or none has succeeded yet.
+
     ``probe_at_s``: when a call that the plan would refuse may go through after all; infinite for nodes not shed.
     """
 
@@ -42,6 +44,7 @@ class Member(Candidate):
         "ejections",
         "held_until_s",
         "is_blocked",
+        "is_doubted",
         "is_ejected",
         "is_off_domain",
         "is_warming",
@@ -81,6 +84,7 @@ class Member(Candidate):
         self.ejections = 0
         self.is_ejected = False
         self.is_blocked = False
+        self.is_doubted = True
         self.probe_at_s = math.inf
         self.probe_every_s = math.inf
         self.reason = NO_REASON

@@ -19,10 +19,12 @@ the inner edge of the domain, one that has taken calls over gives them back only
 fleet that is unequal for good, decay to the outer edge would drive each node out of the domain every few seconds, and
 keys would leave and come home for ever; so it comes to rest, and a quiet cluster moves no key.
 
-Who is left out: shed nodes, and for ``hold_s`` those that just came back (their load is low *because* they
-get little; raising w would undo the cut and flood them on their return, as an integrator winds up), stale ones (hold),
-unknown ones (decay to neutral). Warming nodes can only be told to take less: at a part of its share a node cannot show
-that it could take more, but it can show that it is overloaded already.
+Who is left out: shed nodes, and for ``hold_s`` those that just came back (their load is low *because* they get little;
+raising w would undo the cut and flood them on their return, as an integrator winds up), stale ones (hold), unknown ones
+(decay to neutral). A node that has not answered yet, or whose last call failed, is not given more, however idle it says
+it is, and gives back what it was given: failing is little work. (With one call in ten seconds to a node, that is all a
+consumer may ever know; the availability law needs more to act.) Warming nodes can only be told to take less: at a part
+of its share a node cannot show that it could take more, but it can show that it is overloaded already.
 """
 
 from __future__ import annotations
@@ -112,7 +114,10 @@ class UtilizationLaw:
     def _step(self, member: Member, load: float, ref: float, periods: float) -> None:
         floor = self._settings.domain_floor
         # The floor keeps an idle node's log finite; below it there is nothing to measure anyway.
-        log_w = member.log_w + self._settings.gain * periods * math.log(max(ref, floor) / max(load, floor))
+        error = math.log(max(ref, floor) / max(load, floor))
+        if error > 0.0 and member.is_doubted:
+            error = -max(0.0, member.log_w)
+        log_w = member.log_w + self._settings.gain * periods * error
         member.log_w = min(self._high, max(self._low, log_w))
 
     def _settle_unknown(self, members: Sequence[Member], now_s: float, decay: float) -> bool:
