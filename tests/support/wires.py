@@ -7,11 +7,12 @@ import json
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import partial
 from typing import Any
 
 from steelyard.errors import error_for
 from steelyard.model import Invocation, Reply
-from steelyard.wire import Channel, Listener, LocalChannel, LoopbackListener, WireLimits
+from steelyard.wire import Channel, LaneConnector, Listener, LocalChannel, LoopbackListener, WireLimits
 
 
 def call(method: str = "echo", body: bytes = b"hi", **facts: Any) -> Invocation:
@@ -113,13 +114,14 @@ Opened = tuple[AnyListener, Callable[..., Channel]]
 
 
 @asynccontextmanager
-async def grpc_carrier(handler: Handler, limits: WireLimits | None = None) -> AsyncIterator[Opened]:
-    listener = Listener(handler, limits=limits)
+async def socket_carrier(kind: str, handler: Handler, limits: WireLimits | None = None) -> AsyncIterator[Opened]:
+    listener = Listener(handler, limits=limits, lanes=() if kind == "grpc" else (kind,))
     await listener.start()
+    listener.identity = listener.address
     channels: list[Channel] = []
 
     def channel(**facts: Any) -> Channel:
-        channels.append(Channel(listener.address, **facts))
+        channels.append(Channel(listener.address, connector=LaneConnector(kind, listener.lanes), **facts))
         return channels[-1]
 
     try:
@@ -149,7 +151,12 @@ async def loopback_carrier(handler: Handler, limits: WireLimits | None = None) -
 
 
 Carrier = Callable[..., AbstractAsyncContextManager[Opened]]
-CARRIERS: dict[str, Carrier] = {"grpc": grpc_carrier, "loopback": loopback_carrier}
+CARRIERS: dict[str, Carrier] = {
+    "grpc": partial(socket_carrier, "grpc"),
+    "loopback": loopback_carrier,
+    "tcp": partial(socket_carrier, "tcp"),
+    "uds": partial(socket_carrier, "uds"),
+}
 
 
 async def until(condition: Callable[[], Any], *, within_s: float = 10.0) -> None:

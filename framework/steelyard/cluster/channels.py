@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 from steelyard.errors import RpcError
 from steelyard.model import LoadReport
-from steelyard.wire import Channel, ChannelState, WireLimits
+from steelyard.wire import Channel, ChannelState, LaneConnector, WireLimits, read_lanes
 
 log = logging.getLogger(__name__)
 
@@ -34,11 +34,13 @@ DRAINED_PAUSE_S = 0.25
 
 
 class ChannelPool:
-    """``acquire`` and ``release`` count users; the last release closes the connection."""
+    """``acquire`` and ``release`` count users; the last release closes the connection. *carrier* as in Consumer."""
 
-    def __init__(self, limits: WireLimits | None = None, identity: str = "") -> None:
+    def __init__(self, limits: WireLimits | None = None, identity: str = "", carrier: str = "auto") -> None:
         self._limits = limits or POOL_LIMITS
         self._identity = identity
+        self._carrier = carrier
+        self._connectors: dict[str, LaneConnector] = {}
         self._channels: dict[str, Channel] = {}
         self._users: dict[str, list[OnState | None]] = {}
         self._listeners: set[OnLoad] = set()
@@ -52,17 +54,19 @@ class ChannelPool:
         self._listeners.add(on_load)
         return lambda: self._listeners.discard(on_load)
 
-    def acquire(self, address: str, on_state: OnState | None = None) -> Channel:
+    def acquire(self, address: str, on_state: OnState | None = None, lane: str = "") -> Channel:
         """The channel to *address*, made (and connected in the background) if it is the first user. *on_state*
-        (address, state) hears of every change of its state until this use is released."""
+        (address, state) hears of every change of its state until this use is released. *lane* is the node's tag."""
         channel = self._channels.get(address)
         if channel is None:
+            connector = self._connectors[address] = LaneConnector(self._carrier, read_lanes(lane))
             channel = Channel(
                 address,
                 limits=self._limits,
                 identity=self._identity,
                 on_load=lambda report: self._load(address, report),
                 on_state=lambda state: self._state(address, state),
+                connector=connector,
             )
             self._channels[address] = channel
             self._users[address] = []
@@ -77,7 +81,18 @@ class ChannelPool:
         if self._users[address]:
             return
         del self._users[address]
+        del self._connectors[address]
         _own(self._closing, self._retire(self._channels.pop(address)))
+
+    def advise(self, address: str, lane: str) -> None:
+        """The node at *address* offers other lanes now; it counts from the next connection on."""
+        connector = self._connectors.get(address)
+        if connector is not None:
+            connector.lanes = read_lanes(lane)
+
+    def carriers(self) -> dict[str, str]:
+        """What each address was last connected over: grpc, tcp, uds, or "" for not yet."""
+        return {address: connector.last for address, connector in self._connectors.items()}
 
     def hurry(self, address: str) -> None:
         """Somebody has news of *address* (the registry says that its node was restarted): try to connect now."""
@@ -96,6 +111,7 @@ class ChannelPool:
             task.cancel()
         channels = list(self._channels.values())
         self._channels.clear()
+        self._connectors.clear()
         self._users.clear()
         ending = (*self._connecting, *self._closing, *(channel.close() for channel in channels))
         await asyncio.gather(*ending, return_exceptions=True)

@@ -20,7 +20,7 @@ from steelyard.model import MethodSpec, ServiceSpec
 from steelyard.service import service_spec
 from steelyard.setting import checked, function, instance, seconds, text, timeout, whole_number
 from steelyard.telemetry import Telemetry, telemetry_for
-from steelyard.wire import WireLimits
+from steelyard.wire import WireLimits, checked_carrier
 from steelyard_registry import Registry, ServiceKey
 
 from .proxy import CallOptions, Proxy, reference_of
@@ -44,7 +44,9 @@ class Consumer:
     ``registry``: a URL, an open Registry, several of these (their lists are merged), or None for the embedded one of
     this user. ``timeout_s``: the deadline of
     methods that declare none [3 s]. ``registry_wait_s``: how long opening waits for the registry [10 s; None: for
-    ever]. ``telemetry``: None (whatever OpenTelemetry SDK the application has set up), or a Telemetry.
+    ever]. ``telemetry``: None (whatever OpenTelemetry SDK the application has set up), or a Telemetry. ``carrier``:
+    what connections are made over, ``auto`` (a provider's fast lane where it has one and can be reached by it, and
+    gRPC otherwise), or ``grpc``, ``tcp`` or ``uds`` and nothing else.
     """
 
     def __init__(
@@ -56,6 +58,7 @@ class Consumer:
         registry_wait_s: float | None = 10.0,
         limits: WireLimits | None = None,
         telemetry: Telemetry | str | None = None,
+        carrier: str = "auto",
     ) -> None:
         self._registry_at = instance("registry", registry, str | Registry | None, "a URL, a Registry, or None")
         self._application = text("application", application)
@@ -63,6 +66,7 @@ class Consumer:
         self._registry_wait_s = None if registry_wait_s is None else seconds("registry_wait_s", registry_wait_s)
         self._limits = None if limits is None else instance("limits", limits, WireLimits, "a WireLimits")
         self._telemetry = telemetry_for(telemetry, service_name=application or "steelyard-consumer")
+        self._carrier = checked_carrier("carrier", carrier)
         self._registry: Registry | None = None
         self._channels: ChannelPool | None = None
         self._references: list[Reference] = []
@@ -77,7 +81,7 @@ class Consumer:
         """Opens the registry. Raises RegistryUnavailable after ``registry_wait_s``, ConfigError for a bad URL."""
         if self._registry is None:
             self._registry = await open_at(self._registry_at, self._registry_wait_s, from_cache=True)
-            self._channels = ChannelPool(self._limits, self._application)
+            self._channels = ChannelPool(self._limits, self._application, self._carrier)
 
     def refer(
         self,

@@ -26,7 +26,8 @@ class Invocation(msgspec.Struct, frozen=True):
     ``body`` is their encoded form: inside the consumer's codec filter and on the wire there is a body, outside it
     (and inside the provider's) there are args. ``deadline_at`` is in seconds on this process's monotonic clock
     (``time.monotonic``); over the wire travels what remains. ``key`` is the 64-bit hash of the method's hash key.
-    ``spec`` is None until somebody who knows the contract has looked it up.
+    ``spec`` is None until somebody who knows the contract has looked it up. ``stream`` is what the caller streams (a
+    client stream), as values or as bodies likewise; its place in ``args`` then holds None.
     """
 
     service: str
@@ -38,6 +39,7 @@ class Invocation(msgspec.Struct, frozen=True):
     priority: int = 1
     key: int | None = None
     spec: MethodSpec | None = None
+    stream: AsyncIterator[Any] | None = None
 
 
 class Reply(msgspec.Struct, frozen=True):

@@ -26,7 +26,7 @@ from steelyard.model import LoadReport
 from steelyard.service import bind, implemented_spec, service_spec
 from steelyard.setting import checked, function, instance, seconds, text, texts, whole_number
 from steelyard.telemetry import Telemetry, telemetry_for
-from steelyard.wire import Listener, WireLimits
+from steelyard.wire import Listener, WireLimits, lane_tag
 from steelyard_registry import Hardware, MalformedUrl, Node, NodeState, Registration, Registry, RegistryError
 
 from .announce import hosts, node_for
@@ -57,7 +57,8 @@ class Provider:
     advertises that one); ``port`` 0 takes a free one. ``tags`` are the user's own; ``hardware`` overrides what is
     detected, key by key (kind, model, cores, quota, memory, accelerators). ``threads`` and ``queue`` bound the pool of
     handlers that block. ``utilization`` adds named sources of load, each a function that gives a busy share in [0, 1],
-    or None when it cannot tell. ``drain_s``: how long accepted calls may take on the way out.
+    or None when it cannot tell. ``drain_s``: how long accepted calls may take on the way out. ``lane_port``: the port
+    of the fast lane beside gRPC (0: any free one; None: no lanes, neither TCP nor a Unix socket).
     """
 
     def __init__(
@@ -79,6 +80,7 @@ class Provider:
         registry_wait_s: float | None = 10.0,
         drain_s: float = 10.0,
         stack: Callable[[Stack], Stack] | None = None,
+        lane_port: int | None = 0,
     ) -> None:
         self._registry_at = instance("registry", registry, str | Registry | None, "a URL, a Registry, or None")
         self._registry_wait_s = None if registry_wait_s is None else seconds("registry_wait_s", registry_wait_s)
@@ -86,6 +88,7 @@ class Provider:
             None if host is None else checked("host", text("host", host), bool(host), "a name or an address, or None")
         )
         self._port = whole_number("port", port, 0, 65535)
+        self._lane_port = None if lane_port is None else whole_number("lane_port", lane_port, 0, 65535)
         self._application = text("application", application)
         self._tags = {} if tags is None else texts("tags", tags)
         self._hardware = detect(None if hardware is None else texts("hardware", hardware))
@@ -151,9 +154,17 @@ class Provider:
             return
         self._registry = await open_at(self._registry_at, self._registry_wait_s)
         listen_at, self._advertised = await asyncio.to_thread(hosts, self._host, self._registry.url)
-        listener = Listener(self._dispatcher, host=listen_at, port=self._port, limits=self._limits)
+        listener = Listener(
+            self._dispatcher,
+            host=listen_at,
+            port=self._port,
+            limits=self._limits,
+            lanes=() if self._lane_port is None else ("tcp", "uds"),
+            lane_port=self._lane_port or 0,
+        )
         try:
             self._port = await listener.start()
+            listener.identity = self.address
         except BaseException:
             await self._close_registry()
             raise
@@ -177,7 +188,7 @@ class Provider:
             hardware=self._hardware,
             zone=self._zone,
             weight=self._weight if weight is None else _checked_weight(weight),
-            tags=self._tags,
+            tags={**self._lanes(), **self._tags},
         )
         self._dispatcher.add(spec, bind(spec, implementation))
         try:
@@ -191,6 +202,11 @@ class Provider:
         self._registrations.append(registration)
         log.info("%s is served at %s and registered at %s", spec.key, node.address, registry.url)
         return node
+
+    def _lanes(self) -> dict[str, str]:
+        """The tag that tells consumers of the fast lanes."""
+        lanes = self._listener.lanes if self._listener is not None else {}
+        return {"lane": lane_tag(lanes)} if lanes else {}
 
     async def serve(self) -> None:
         """Waits until ``stop``, SIGTERM or SIGINT; leaving ``async with`` then drains. Raises ConfigError when the

@@ -3,16 +3,22 @@ see. Importing it loads grpc."""
 
 from .channel import Channel, ChannelState
 from .frames import ProtocolError
+from .lane import CARRIERS, LaneConnector, checked_carrier, lane_tag, read_lanes
 from .limits import WireLimits
 from .listener import Listener
 from .loopback import LocalChannel, LoopbackListener
 
 __all__ = [
+    "CARRIERS",
     "Channel",
     "ChannelState",
+    "LaneConnector",
     "Listener",
     "LocalChannel",
     "LoopbackListener",
     "ProtocolError",
     "WireLimits",
+    "checked_carrier",
+    "lane_tag",
+    "read_lanes",
 ]

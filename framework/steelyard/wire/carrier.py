@@ -1,13 +1,14 @@
 """What moves packets: the one seam between the protocol and a transport.
 
 A carrier keeps the edges and the order of packets, and applies back-pressure by letting ``send`` wait. It knows
-nothing of frames. ``receive`` and ``send`` are each used by one task at a time.
+nothing of frames. ``receive`` and ``send`` are each used by one task at a time. Sockets do not come this way: see
+``socket_carrier.Link``, which calls in from the loop instead of being awaited.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Protocol
+from typing import Any, Protocol
 
 from steelyard.errors import SteelyardError
 
@@ -29,5 +30,5 @@ class Carrier(Protocol):
         """Ends it, at once and harmlessly often."""
 
 
-Connector = Callable[[str, WireLimits], Awaitable[Carrier]]
-"""(address, limits) -> an open carrier; raises CarrierLost. It may be cancelled."""
+Connector = Callable[[str, WireLimits], Awaitable[Any]]
+"""(address, limits) -> an open Carrier, or a ``socket_carrier.Link``; raises CarrierLost. It may be cancelled."""

@@ -1,8 +1,11 @@
-"""Drives one side of the protocol over one carrier: a reader, a writer and a timer.
+"""Drives one side of the protocol over one carrier: reading, writing and a timer.
 
-What is common to both sides. The writer takes what waits when it wakes, so batches form by themselves under load; the
-timer is one for all deadlines and the heartbeat. The connection ends once, for the first reason that comes, and
+What is common to both sides. Whoever writes takes what waits at that moment, so batches form by themselves under load;
+the timer is one for all deadlines and the heartbeat. The connection ends once, for the first reason that comes, and
 ``run`` has then ended its tasks.
+
+A Carrier (gRPC, memory) is awaited, which takes a task for each direction. A Link (sockets) calls in from the loop and
+is written to without waiting: no tasks, and one turn of the loop less in each direction.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ from .carrier import Carrier, CarrierLost
 from .frames import ProtocolError
 from .mux.consumer import ConsumerSide
 from .mux.provider import ProviderSide
+from .socket_carrier import Link
 
 log = logging.getLogger(__name__)
 
@@ -25,14 +29,17 @@ LAST_WORDS_S = 1.0
 class Connection:
     """``_handle`` and ``_expire`` are the two sides' own; ``_ended`` is called once, before anything is awaited."""
 
-    def __init__(self, carrier: Carrier, side: ConsumerSide | ProviderSide) -> None:
+    def __init__(self, carrier: Carrier | Link, side: ConsumerSide | ProviderSide) -> None:
         self._carrier = carrier
+        self._link = carrier if isinstance(carrier, Link) else None
         self._any_side = side
         self._outbox = side.outbox
         self._loop = asyncio.get_running_loop()
+        self._is_idle = self._link is not None  # nothing is being written: ``_wake`` has to say so
         self._idle_writer: asyncio.Future[None] | None = None
         self._farewell: str | None = None
         self._is_finishing = False
+        self._is_reading_paused = False
         self._end: asyncio.Future[str] = self._loop.create_future()
         self._beat_at = time.monotonic() + side.limits.heartbeat_interval_s
         self._armed_at = self._beat_at
@@ -49,8 +56,12 @@ class Connection:
 
     async def run(self) -> str:
         """Serves the connection until it ends, and returns why it did. Cancelling it ends the connection."""
-        reader = self._loop.create_task(self._read())
-        writer = self._loop.create_task(self._write())
+        tasks: tuple[asyncio.Task[None], ...] = ()
+        if self._link is None:
+            tasks = (self._loop.create_task(self._read()), self._loop.create_task(self._write()))
+        else:
+            self._link.attach(self)
+            self._wake()
         reason = "cancelled"
         try:
             reason = await self._end
@@ -63,17 +74,20 @@ class Connection:
             if self._farewell is not None:
                 self._any_side.bye(self._farewell)
             self._is_finishing = True
-            reader.cancel()
-            self._wake()
             try:
-                await _end_tasks(reader, writer)
+                if tasks:
+                    tasks[0].cancel()
+                    self._wake()
+                    await _end_tasks(*tasks)
+                elif self._farewell is not None:
+                    self._flush()
             finally:
                 await self._carrier.close()
         return reason
 
     # For the two sides.
 
-    def _handle(self, data: bytes, now_s: float) -> None:
+    def _handle(self, data: bytes | memoryview, now_s: float) -> None:
         raise NotImplementedError
 
     def _expire(self, now_s: float) -> None:
@@ -94,11 +108,61 @@ class Connection:
 
     def _wake(self) -> None:
         """There may be something to write."""
-        idle = self._idle_writer
-        if idle is not None:
-            self._idle_writer = None
-            if not idle.done():
-                idle.set_result(None)
+        if self._is_idle:
+            self._is_idle = False
+            if self._idle_writer is None:
+                self._loop.call_soon(self._flush)
+            elif not self._idle_writer.done():
+                self._idle_writer.set_result(None)
+
+    # A Link calls these.
+
+    def packet(self, data: memoryview) -> None:
+        if self._end.done():
+            return
+        try:
+            self._handle(data, time.monotonic())
+        except ProtocolError as error:
+            self._broken(error)
+        except Exception as error:
+            log.exception("closing a connection after an error of this side")
+            self.stop(f"{type(error).__name__}: {error}")
+        if self._is_idle and self._outbox.is_waiting:
+            self._wake()
+        if self._is_full() and self._link is not None:
+            self._is_reading_paused = True
+            self._link.pause()
+
+    def lost(self, error: Exception | None) -> None:
+        if error is None:
+            self.stop(self._any_side.parting or "the other side closed the connection")
+        elif isinstance(error, ProtocolError):
+            self._broken(error)
+        else:
+            self.stop(self._any_side.parting or str(error))
+
+    def writable(self) -> None:
+        self._flush()
+
+    def _flush(self) -> None:
+        """Gives the link what waits, in the turn of the loop in which it came up or in the next one."""
+        link, outbox = self._link, self._outbox
+        assert link is not None
+        while not link.is_congested:
+            pieces, count, size = outbox.take_pieces()
+            if not count:
+                self._is_idle = True
+                break
+            link.write(pieces, count, size)
+            self._after_writing()
+        if self._is_reading_paused and not self._is_full():
+            self._is_reading_paused = False
+            link.resume()
+
+    def _broken(self, error: ProtocolError) -> None:
+        log.warning("closing a connection: %s", error)
+        self._farewell = str(error)
+        self.stop(str(error))
 
     def _arm(self) -> None:
         """Sets the timer to the earliest deadline or heartbeat; to be called when one comes before ``_armed_at``."""
@@ -123,6 +187,7 @@ class Connection:
             self._arm()
 
     async def _read(self) -> None:
+        assert not isinstance(self._carrier, Link)
         receive, handle, monotonic, outbox = self._carrier.receive, self._handle, time.monotonic, self._outbox
         try:
             while not self._end.done():
@@ -133,19 +198,18 @@ class Connection:
                     self.stop(self._any_side.parting or "the other side closed the connection")
                     return
                 handle(data, monotonic())
-                if outbox.is_waiting and self._idle_writer is not None:
+                if outbox.is_waiting and self._is_idle:
                     self._wake()
         except CarrierLost as error:
             self.stop(self._any_side.parting or str(error))
         except ProtocolError as error:
-            log.warning("closing a connection: %s", error)
-            self._farewell = str(error)
-            self.stop(str(error))
+            self._broken(error)
         except Exception as error:
             log.exception("closing a connection after an error of this side")
             self.stop(f"{type(error).__name__}: {error}")
 
     async def _write(self) -> None:
+        assert not isinstance(self._carrier, Link)
         send, outbox = self._carrier.send, self._outbox
         try:
             while True:
@@ -157,6 +221,7 @@ class Connection:
                     return
                 else:
                     self._idle_writer = idle = self._loop.create_future()
+                    self._is_idle = True
                     await idle
         except CarrierLost as error:
             # Give the reader the chance to find the peer's own words for it.

@@ -16,6 +16,7 @@ from .carrier import Carrier
 from .connection import Connection
 from .limits import WireLimits
 from .mux import Answered, ConsumerSide, Draining, Ended, Failed, ItemArrived, Loaded, OpenCall, Opened
+from .socket_carrier import Link
 from .streaming import ReplyStream, StreamBuffer
 
 
@@ -24,7 +25,7 @@ class ConsumerConnection(Connection):
 
     def __init__(
         self,
-        carrier: Carrier,
+        carrier: Carrier | Link,
         limits: WireLimits,
         *,
         node: str,
@@ -45,6 +46,11 @@ class ConsumerConnection(Connection):
         return self._side.open_calls
 
     @property
+    def peer_identity(self) -> str:
+        """What the provider says that it is; empty when it says nothing."""
+        return self._side.peer.identity if self._side.peer is not None else ""
+
+    @property
     def is_draining(self) -> bool:
         return self._side.is_draining
 
@@ -55,7 +61,7 @@ class ConsumerConnection(Connection):
     def submit(self, invocation: Invocation) -> OpenCall:
         """Sends a call; its answer comes to the future ``.token``. Raises the RpcError of a refused call."""
         call = self._side.call(self._loop.create_future(), invocation, time.monotonic())
-        if self._idle_writer is not None:
+        if self._is_idle:
             self._wake()
         if invocation.deadline_at < self._armed_at:
             self._arm()
@@ -71,7 +77,7 @@ class ConsumerConnection(Connection):
         if self._outbox.is_waiting:
             self._wake()
 
-    def _handle(self, data: bytes, now_s: float) -> None:
+    def _handle(self, data: bytes | memoryview, now_s: float) -> None:
         for event in self._side.receive(data, now_s):
             if type(event) is Answered:
                 future = event.call.token

@@ -59,7 +59,8 @@ class Method(Frame, tag=1):
 
 
 class Call(Frame, tag=2):
-    """A call; ids grow strictly. ``deadline_ms`` is what remains (None: no deadline)."""
+    """A call; ids grow strictly. ``deadline_ms`` is what remains (None: no deadline). ``more``: so many bytes of the
+    body follow in PARTs. ``has_items``: the caller sends ITEMs and an END of its own."""
 
     id: int
     ref: int
@@ -67,6 +68,8 @@ class Call(Frame, tag=2):
     priority: int
     attachments: bytes
     body: bytes
+    more: int = 0
+    has_items: bool = False
 
 
 class Answer(Frame, tag=3):
@@ -77,6 +80,7 @@ class Answer(Frame, tag=3):
     body: bytes | None
     attachments: bytes
     in_flight: int
+    more: int = 0
 
 
 class Fail(Frame, tag=4):
@@ -97,8 +101,11 @@ class Cancel(Frame, tag=5):
 
 
 class Item(Frame, tag=6):
+    """One item of a stream, in either direction."""
+
     id: int
     body: bytes
+    more: int = 0
 
 
 class End(Frame, tag=7):
@@ -137,7 +144,17 @@ class Bye(Frame, tag=13):
     reason: str
 
 
-AnyFrame = Hello | Method | Call | Answer | Fail | Cancel | Item | End | Credit | Load | Drain | Ping | Pong | Bye
+class Part(Frame, tag=14):
+    """The next bytes of the body that the last CALL, REPLY or ITEM of *id* announced with ``more``. Parts of one id are
+    in order; between them comes whatever else there is, so that a large body holds nobody up."""
+
+    id: int
+    body: memoryview  # valid only while the packet is acted upon
+
+
+AnyFrame = (
+    Hello | Method | Call | Answer | Fail | Cancel | Item | End | Credit | Load | Drain | Ping | Pong | Bye | Part
+)
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(list[AnyFrame])
@@ -150,12 +167,12 @@ PONG = encode(Pong())
 DRAIN = encode(Drain())
 
 
-def packet(frames: Sequence[bytes]) -> bytes:
-    """Encoded frames as one packet."""
-    return b"".join((_HEADER.pack(0xDD, len(frames)), *frames))
+def packet(pieces: Sequence[bytes | memoryview], count: int | None = None) -> bytes:
+    """Encoded frames as one packet; *count* says how many they are where some stand in more than one piece."""
+    return b"".join((_HEADER.pack(0xDD, len(pieces) if count is None else count), *pieces))
 
 
-def parse(data: bytes, *, peer_version: int | None = None) -> list[AnyFrame]:
+def parse(data: bytes | memoryview, *, peer_version: int | None = None) -> list[AnyFrame]:
     """The frames of a packet, checked by type. Raises ProtocolError, and nothing else, whatever the bytes are."""
     # A frame takes two bytes at least, so a shorter packet cannot hold too many.
     if len(data) > 2 * FRAMES_PER_PACKET and (count := _count(data)) > FRAMES_PER_PACKET:
@@ -171,7 +188,7 @@ def versions(peer_version: int | None) -> str:
     return f"this side speaks wire version {VERSION}, the peer {peer}"
 
 
-def _count(data: bytes) -> int:
+def _count(data: bytes | memoryview) -> int:
     """How many frames the packet's header announces."""
     first = data[0]
     if first == 0xDD:

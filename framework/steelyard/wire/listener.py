@@ -1,8 +1,13 @@
-"""Listener: one gRPC server with both ways in, our Exchange streams and everyone's plain calls."""
+"""Listener: one gRPC server with both ways in, our Exchange streams and everyone's plain calls, and the fast lanes
+beside it."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+import contextlib
+import logging
+import os
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import grpc
@@ -13,11 +18,17 @@ from steelyard.invoke import Invoker
 from steelyard.model import LoadReport
 
 from .grpc_carrier import EXCHANGE, GrpcServerCarrier, server_options
+from .lane import socket_path
 from .limits import WireLimits
 from .serving import Acceptor
+from .socket_carrier import Link
 from .unary import PlainHandler
 
+log = logging.getLogger(__name__)
+
 CLOSE_GRACE_S = 0.25
+# Connections that a crowd of consumers makes in the same moment wait here and are not refused.
+_BACKLOG = 1024
 
 
 class Listener:
@@ -29,7 +40,10 @@ class Listener:
     when the connection is lost. An RpcError's ``may_have_run=False`` is told to the consumer, who may then repeat the
     call elsewhere: set it to True on what leaves a handler.
 
-    *handlers* are further gRPC handlers for the same port (health, reflection). Port 0 picks a free one.
+    *handlers* are further gRPC handlers for the same port (health, reflection). Port 0 picks a free one. *lanes* are
+    the fast ways in beside gRPC, any of ``tcp`` and ``uds``; *lane_port* is the port of the first. A lane that cannot
+    be had is left out and logged. *identity* (``host:port`` as registered) is how a consumer knows that it has come to
+    the right provider by a lane.
     """
 
     def __init__(
@@ -41,6 +55,8 @@ class Listener:
         limits: WireLimits | None = None,
         identity: str = "",
         handlers: Sequence[Any] = (),
+        lanes: Sequence[str] = (),
+        lane_port: int = 0,
     ) -> None:
         self.host = host
         self.port = port
@@ -50,6 +66,27 @@ class Listener:
         self._handlers = tuple(handlers)
         self._acceptor: Acceptor | None = None
         self._server: grpc.aio.Server | None = None
+        self._wanted_lanes = tuple(lanes)
+        self._lane_port = lane_port
+        self._lanes: dict[str, str] = {}
+        self._lane_servers: list[asyncio.Server] = []
+        self._serving: set[asyncio.Task[str]] = set()
+
+    @property
+    def lanes(self) -> Mapping[str, str]:
+        """The lanes that are open: ``{"tcp": port, "uds": path}``."""
+        return dict(self._lanes)
+
+    @property
+    def identity(self) -> str:
+        """What connections are told that this is; may be set until the first comes."""
+        return self._identity
+
+    @identity.setter
+    def identity(self, identity: str) -> None:
+        self._identity = identity
+        if self._acceptor is not None:
+            self._acceptor.identity = identity
 
     @property
     def address(self) -> str:
@@ -83,7 +120,42 @@ class Listener:
             ) from error
         await server.start()
         self._server = server
+        await self._open_lanes(acceptor)
         return self.port
+
+    async def _open_lanes(self, acceptor: Acceptor) -> None:
+        loop = asyncio.get_running_loop()
+
+        def link() -> Link:
+            return Link(self.limits, lambda opened: self._serve(acceptor, opened))
+
+        for kind in self._wanted_lanes:
+            try:
+                if kind == "tcp":
+                    server = await loop.create_server(link, self.host, self._lane_port, backlog=_BACKLOG)
+                    place = str(server.sockets[0].getsockname()[1])
+                else:
+                    place = socket_path(self.port)
+                    server = await loop.create_unix_server(link, place, backlog=_BACKLOG)
+            except OSError as error:
+                log.warning("%s: no %s lane: %s", self.address, kind, error)
+                continue
+            self._lane_servers.append(server)
+            self._lanes[kind] = place
+
+    def _serve(self, acceptor: Acceptor, link: Link) -> None:
+        task = asyncio.get_running_loop().create_task(acceptor.serve(link))
+        self._serving.add(task)
+        task.add_done_callback(self._serving.discard)
+
+    async def _close_lanes(self) -> None:
+        servers, self._lane_servers = self._lane_servers, []
+        lanes, self._lanes = self._lanes, {}
+        for server in servers:
+            server.close()
+        if "uds" in lanes:
+            with contextlib.suppress(OSError):
+                os.unlink(lanes["uds"])
 
     def publish_load(self, report: LoadReport) -> None:
         """Pushes *report* to every connected consumer, and to each that connects later."""
@@ -98,7 +170,10 @@ class Listener:
         """Ends every connection, cancels what still runs, frees the port. Harmless when closed already."""
         server, self._server = self._server, None
         if server is not None and self._acceptor is not None:
+            await self._close_lanes()
             await self._acceptor.close()
+            if self._serving:
+                await asyncio.wait(self._serving)
             # A moment for the ended streams to leave: without one gRPC cuts them off and every consumer logs a GOAWAY.
             await server.stop(CLOSE_GRACE_S)
 

@@ -18,6 +18,7 @@ from .frames import encode_load
 from .limits import WireLimits
 from .mux import Called, Cancelled, Credited, Drained, InFlight, ProviderSide
 from .mux.provider import load_frame
+from .socket_carrier import Link
 
 log = logging.getLogger(__name__)
 
@@ -44,7 +45,7 @@ class Acceptor:
         self._empty = asyncio.Event()
         self._latest_load: tuple[LoadReport, float] | None = None
 
-    async def serve(self, carrier: Carrier) -> str:
+    async def serve(self, carrier: Carrier | Link) -> str:
         """Serves one connection until it ends; returns why it did."""
         connection = ProviderConnection(carrier, self)
         self.connections.add(connection)
@@ -125,7 +126,7 @@ class Acceptor:
 class ProviderConnection(Connection):
     """``_tasks`` holds the tasks that have started: one that has not can simply find its call gone when it does."""
 
-    def __init__(self, carrier: Carrier, acceptor: Acceptor) -> None:
+    def __init__(self, carrier: Carrier | Link, acceptor: Acceptor) -> None:
         self._side = side = ProviderSide(
             acceptor.limits,
             now_s=time.monotonic(),
@@ -148,7 +149,7 @@ class ProviderConnection(Connection):
         self._side.drain()
         self._wake()
 
-    def _handle(self, data: bytes, now_s: float) -> None:
+    def _handle(self, data: bytes | memoryview, now_s: float) -> None:
         serve = self._serve
         for event in self._side.receive(data, now_s):
             if type(event) is Called:
@@ -194,7 +195,7 @@ class ProviderConnection(Connection):
         finally:
             self._tasks.pop(call_id, None)
             side.finished(call_id)
-            if self._idle_writer is not None:
+            if self._is_idle:
                 self._wake()
             if self._acceptor.is_draining:
                 self._acceptor.check_calm()

@@ -106,7 +106,7 @@ async def test_a_consumer_that_does_not_read_bounds_its_provider() -> None:
             nonlocal sent
             while True:
                 sent += 1
-                await say(mine, a_call(sent, "large", body=b"100000"))
+                await say(mine, a_call(sent, "large", body=b"60000"))
 
         pestering = asyncio.ensure_future(pester())
         before = -1

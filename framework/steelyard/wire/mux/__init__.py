@@ -7,7 +7,22 @@ gRPC, over a plain socket, in memory, in a fuzzer and under a made-up clock.
 
 from .consumer import ConsumerSide, OpenCall
 from .deadlines import Deadlines
-from .events import Answered, Called, Cancelled, Credited, Drained, Draining, Ended, Failed, ItemArrived, Loaded, Opened
+from .events import (
+    Answered,
+    Called,
+    Cancelled,
+    Completed,
+    Credited,
+    Drained,
+    Draining,
+    Ended,
+    Failed,
+    Granted,
+    ItemArrived,
+    Loaded,
+    Opened,
+    Received,
+)
 from .outbox import Outbox
 from .provider import InFlight, ProviderSide
 
@@ -15,6 +30,7 @@ __all__ = [
     "Answered",
     "Called",
     "Cancelled",
+    "Completed",
     "ConsumerSide",
     "Credited",
     "Deadlines",
@@ -22,6 +38,7 @@ __all__ = [
     "Draining",
     "Ended",
     "Failed",
+    "Granted",
     "InFlight",
     "ItemArrived",
     "Loaded",
@@ -29,4 +46,5 @@ __all__ = [
     "Opened",
     "Outbox",
     "ProviderSide",
+    "Received",
 ]

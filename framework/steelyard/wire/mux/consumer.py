@@ -29,6 +29,7 @@ from ..frames import (
     Item,
     Load,
     Method,
+    Part,
     ProtocolError,
     decode_load,
     decode_names,
@@ -36,23 +37,28 @@ from ..frames import (
 )
 from ..limits import WireLimits
 from .deadlines import Deadlines
-from .events import Answered, Draining, Ended, Event, Failed, ItemArrived, Loaded, Opened
-from .side import ITEM_COST_BYTES, NAME_CHARACTERS, Side
+from .events import Answered, Draining, Ended, Event, Failed, Granted, ItemArrived, Loaded, Opened
+from .outbox import PART_BYTES
+from .side import BODY_TYPES, ITEM_COST_BYTES, NAME_CHARACTERS, Side
 
-_CALL = 2  # Call's tag; the frame is encoded from a tuple, which saves making the struct
+_CALL, _ITEM = 2, 6  # tags; these frames are encoded from tuples, which saves making the structs
+_MOST_CREDIT = 2**40
 
 
 class OpenCall:
-    """A call under way. ``unread_bytes``: of its stream, arrived and not yet credited."""
+    """A call under way. ``unread_bytes``: of its stream, arrived and not yet credited; ``read_bytes``: read since the
+    last credit. ``credit_bytes``: what its caller's own stream may send now (below 1: nothing)."""
 
-    __slots__ = ("credit_bytes", "id", "is_stream", "token", "unread_bytes")
+    __slots__ = ("credit_bytes", "has_items", "id", "is_stream", "read_bytes", "token", "unread_bytes")
 
-    def __init__(self, call_id: int, token: Any) -> None:
+    def __init__(self, call_id: int, token: Any, credit_bytes: int, has_items: bool) -> None:
         self.id = call_id
+        self.has_items = has_items
         self.token = token
         self.is_stream = False
         self.unread_bytes = 0
-        self.credit_bytes = 0
+        self.read_bytes = 0
+        self.credit_bytes = credit_bytes
 
 
 class ConsumerSide(Side):
@@ -67,6 +73,7 @@ class ConsumerSide(Side):
         self._refs: dict[tuple[str, str], int] = {}
         self._last_id = 0
         self._in_flight = limits.in_flight
+        self._window_bytes = 0  # of the provider, for what callers stream; its HELLO says it
         self._methods = limits.methods
 
     @property
@@ -76,7 +83,7 @@ class ConsumerSide(Side):
     def call(self, token: Any, invocation: Invocation, now_s: float) -> OpenCall:
         """Queues a call. Raises the RpcError of a call that is refused here; it has certainly not run."""
         body = invocation.body
-        if type(body) is not bytes:
+        if type(body) not in BODY_TYPES or body is None:
             raise InternalError(f"the wire carries bytes, not a body of type {type(body).__name__}")
         if self.is_draining:
             raise Unavailable("the provider is draining", node=self._node)
@@ -96,9 +103,16 @@ class ConsumerSide(Side):
         attachments = self._names(invocation.attachments) if invocation.attachments else b""
         ref = self._refs.get((invocation.service, invocation.method)) or self._intern(invocation)
         self._last_id = call_id = self._last_id + 1
-        frame = encode((_CALL, call_id, ref, deadline_ms, int(invocation.priority), attachments, body))
-        outbox.put(frame, call_id)
-        self._calls[call_id] = call = OpenCall(call_id, token)
+        priority, has_items = int(invocation.priority), invocation.stream is not None
+        if len(body) > PART_BYTES:
+            head = (_CALL, call_id, ref, deadline_ms, priority, attachments, b"", len(body), has_items)
+            outbox.put(encode(head), call_id)
+            outbox.put_parts(call_id, body)
+        elif has_items:
+            outbox.put(encode((_CALL, call_id, ref, deadline_ms, priority, attachments, body, 0, True)), call_id)
+        else:
+            outbox.put(encode((_CALL, call_id, ref, deadline_ms, priority, attachments, body)), call_id)
+        self._calls[call_id] = call = OpenCall(call_id, token, self._window_bytes, has_items)
         if deadline_ms is not None:
             self.deadlines.add(deadline_at, call_id)
         return call
@@ -109,13 +123,42 @@ class ConsumerSide(Side):
             del self._calls[call.id]
             self._withdraw(call.id)
 
+    # The caller's own stream.
+
+    def may_send(self, call: OpenCall) -> bool:
+        """Whether the call's stream may send an item now. One whose call is over may: its items are dropped."""
+        if call.id not in self._calls:
+            return True
+        return call.credit_bytes > 0 and self.outbox.queued_bytes <= self.limits.queued_bytes
+
+    def item(self, call: OpenCall, body: bytes) -> None:
+        """Sends an item. Raises Overloaded when the body is over the bound, InternalError when it is not bytes."""
+        if self._calls.get(call.id) is not call:
+            return
+        if type(body) not in BODY_TYPES:
+            raise InternalError(f"the wire carries bytes, not an item of type {type(body).__name__}")
+        if len(body) > self._message_bytes:
+            raise self._overloaded(len(body))
+        call.credit_bytes -= len(body) + ITEM_COST_BYTES
+        if len(body) > PART_BYTES:
+            self.outbox.put_in_order(call.id, encode((_ITEM, call.id, b"", len(body))), body)
+        else:
+            self.outbox.put_in_order(call.id, encode((_ITEM, call.id, body)))
+
+    def end(self, call: OpenCall) -> None:
+        """The caller's stream is complete."""
+        if self._calls.get(call.id) is call:
+            self.outbox.put_in_order(call.id, encode(End(call.id, 0)))
+
+    # The provider's stream.
+
     def consumed(self, call: OpenCall, body: bytes) -> None:
         """The reader has taken *body* in. Credit goes back in lumps of half a window, not item by item."""
-        call.credit_bytes += len(body) + ITEM_COST_BYTES
-        if call.credit_bytes * 2 >= self.limits.stream_window_bytes and call.id in self._calls:
-            self.outbox.put(encode(Credit(call.id, call.credit_bytes)))
-            call.unread_bytes -= call.credit_bytes
-            call.credit_bytes = 0
+        call.read_bytes += len(body) + ITEM_COST_BYTES
+        if call.read_bytes * 2 >= self.limits.stream_window_bytes and call.id in self._calls:
+            self.outbox.put(encode(Credit(call.id, call.read_bytes)))
+            call.unread_bytes -= call.read_bytes
+            call.read_bytes = 0
 
     def expire(self, now_s: float) -> list[Failed]:
         """The calls whose deadline has passed; the provider is told."""
@@ -123,7 +166,8 @@ class ConsumerSide(Side):
         for call_id in self.deadlines.expired(now_s):
             call = self._calls.pop(call_id, None)
             if call is not None:
-                has_gone = not self._withdraw(call_id)
+                has_gone = self.outbox.has_left(call_id)
+                self._withdraw(call_id)
                 error = DeadlineExceeded("no answer within the deadline", node=self._node, may_have_run=has_gone)
                 failed.append(Failed(call, error))
         return failed
@@ -132,10 +176,10 @@ class ConsumerSide(Side):
         """The connection is gone: every open call fails, and says truthfully whether it can have run."""
         calls = list(self._calls.values())
         self._calls.clear()
-        handed_id = self.outbox.handed_id
-        return [Failed(call, Unavailable(reason, node=self._node, may_have_run=call.id <= handed_id)) for call in calls]
+        has_left = self.outbox.has_left
+        return [Failed(call, Unavailable(reason, node=self._node, may_have_run=has_left(call.id))) for call in calls]
 
-    def receive(self, data: bytes, now_s: float) -> list[Event]:
+    def receive(self, data: bytes | memoryview, now_s: float) -> list[Event]:
         """What a packet says. Raises ProtocolError, whatever the bytes are; the connection is then to be closed."""
         events: list[Event] = []
         for frame in self._hear(data, now_s):
@@ -156,13 +200,26 @@ class ConsumerSide(Side):
             call.is_stream = True
             events.append(Opened(call, Reply(attachments=attachments, in_flight=frame.in_flight)))
             return None
+        if frame.more:
+            return self._announced(frame)
         del self._calls[frame.id]
-        events.append(Answered(call, Reply(body=frame.body, attachments=attachments, in_flight=frame.in_flight)))
+        self.outbox.drop(frame.id)
+        events.append(Answered(call, Reply(None, frame.body, None, attachments, frame.in_flight)))
         return None
+
+    def _announced(self, frame: Answer | Item) -> None:
+        """A body that follows in parts."""
+        if frame.more > self.limits.message_bytes:
+            raise ProtocolError(f"a body of {frame.more} bytes; the bound is {self.limits.message_bytes}")
+        self._assemble(frame)
 
     def _other(self, frame: AnyFrame, events: list[Event]) -> None:
         if isinstance(frame, Item):
             self._item(frame, events)
+        elif isinstance(frame, Part):
+            self._take_part(frame, events)
+        elif isinstance(frame, Credit):
+            self._credit(frame, events)
         elif isinstance(frame, Fail):
             call = self._take(frame.id)
             if call is not None:
@@ -192,8 +249,33 @@ class ConsumerSide(Side):
             raise ProtocolError(f"ITEM for call {frame.id}, which is not a stream")
         if call.unread_bytes >= self.limits.stream_window_bytes:
             raise ProtocolError(f"stream {frame.id} was sent beyond its credit")
-        call.unread_bytes += len(frame.body) + ITEM_COST_BYTES
+        call.unread_bytes += len(frame.body) + frame.more + ITEM_COST_BYTES
+        if frame.more:
+            return self._announced(frame)
         events.append(ItemArrived(call, frame.body))
+        return None
+
+    def _take_part(self, part: Part, events: list[Event]) -> None:
+        frame = self._part(part)
+        if type(frame) is Answer:
+            self._answer(frame, events)
+        elif frame is not None:
+            call = self._calls.get(frame.id)
+            if call is not None:
+                events.append(ItemArrived(call, frame.body))
+
+    def _credit(self, frame: Credit, events: list[Event]) -> None:
+        if not 0 < frame.amount <= _MOST_CREDIT:
+            raise ProtocolError(f"a credit of {frame.amount} bytes")
+        call = self._calls.get(frame.id)
+        if call is None:
+            return self._check_known(frame.id)
+        if not call.has_items:
+            raise ProtocolError(f"CREDIT for call {frame.id}, whose caller streams nothing")
+        call.credit_bytes += frame.amount
+        if call.credit_bytes > _MOST_CREDIT:
+            raise ProtocolError(f"the credit of call {frame.id} overflows")
+        events.append(Granted(call))
         return None
 
     def _take(self, call_id: int) -> OpenCall | None:
@@ -202,19 +284,25 @@ class ConsumerSide(Side):
             self._check_known(call_id)
         else:
             del self._calls[call_id]
+            self._forget(call_id)
         return call
+
+    def _forget(self, call_id: int) -> None:
+        """The call is over: what is still to be sent of it or arrives in parts is not wanted."""
+        self.outbox.drop(call_id)
+        if self._assemblies:
+            self._assemblies.pop(call_id, None)
 
     def _check_known(self, call_id: int) -> None:
         # An answer may cross our CANCEL on the wire, so an id that was open once is fine.
         if not 0 < call_id <= self._last_id:
             raise ProtocolError(f"an answer to call {call_id}, which was never made")
 
-    def _withdraw(self, call_id: int) -> bool:
-        """Stops a call on its way. True: it had not left."""
-        if self.outbox.withdraw(call_id):
-            return True
-        self.outbox.put(encode(Cancel(call_id)))
-        return False
+    def _withdraw(self, call_id: int) -> None:
+        """Stops a call on its way, or at the provider."""
+        self._forget(call_id)
+        if not self.outbox.withdraw(call_id):
+            self.outbox.put(encode(Cancel(call_id)))
 
     def _remote_error(self, frame: Fail) -> RpcError:
         return error_for(
@@ -230,6 +318,7 @@ class ConsumerSide(Side):
         super()._meet(hello)
         self._in_flight = min(self.limits.in_flight, hello.in_flight)
         self._methods = min(self.limits.methods, hello.methods)
+        self._window_bytes = hello.stream_window_bytes
 
     def _overloaded(self, body_bytes: int) -> Overloaded:
         if body_bytes > self._message_bytes:

@@ -61,6 +61,12 @@ class Draining(Event):
     """The provider takes no new calls."""
 
 
+class Granted(Event):
+    """The provider took some of this call's own items in: more may be sent."""
+
+    call: Any
+
+
 # To a provider.
 
 
@@ -69,6 +75,20 @@ class Called(Event):
 
     id: int
     invocation: Invocation
+    has_items: bool = False
+
+
+class Received(Event):
+    """An item of the caller's stream. When it is read: ``ProviderSide.consumed``."""
+
+    id: int
+    body: bytes
+
+
+class Completed(Event):
+    """The caller's stream is complete."""
+
+    id: int
 
 
 class Cancelled(Event):

@@ -1,17 +1,42 @@
 """What waits to be written on one connection.
 
 There is no timer and no minimum: the writer takes whatever is here when it wakes, so a lone call leaves at once and a
-crowd shares a packet. Large packets are cut at PACKET_BYTES, so that a small call never waits behind more than that
-and one frame.
+crowd shares a packet. A large body is not a frame but a run of PARTs, cut when they are taken: each packet has first
+the small frames that wait and then a few parts, from all bodies in turn. So a small call never waits behind more than
+one packet, however much of large bodies is queued, and no large body waits for another to be complete.
 """
 
 from __future__ import annotations
 
+import struct
 from collections import deque
 
 from ..frames import FRAMES_PER_PACKET, PONG, packet
 
 PACKET_BYTES = 256 * 1024
+# A body above this is sent in parts of this size. Smaller parts cost more than they give: below 32 KiB the work for a
+# part shows, and above 128 KiB a small call feels the copying of one.
+PART_BYTES = 64 * 1024
+# PART: an array of three, its kind, an id of 64 bits, bytes with a length of 32 bits.
+_PART = struct.Struct(">BBBQBI")
+
+Piece = bytes | memoryview
+
+
+class Bodies:
+    """What waits of one call or stream, once a large body of it does: that body, and whatever must not overtake it.
+    ``call_id``: these are parts of this CALL, which has to leave first (0: they are not)."""
+
+    __slots__ = ("call_id", "offset", "waiting")
+
+    def __init__(self, call_id: int = 0) -> None:
+        self.call_id = call_id
+        self.waiting: deque[tuple[bool, Piece]] = deque()  # (whether to be sent in parts, it)
+        self.offset = 0
+
+    @property
+    def size(self) -> int:
+        return sum(len(piece) for _, piece in self.waiting) - self.offset
 
 
 class Outbox:
@@ -22,6 +47,7 @@ class Outbox:
     """
 
     __slots__ = (
+        "_bodies",
         "_frames",
         "_is_pong_due",
         "_last_id",
@@ -34,6 +60,7 @@ class Outbox:
 
     def __init__(self) -> None:
         self._frames: deque[tuple[int, bytes]] = deque()
+        self._bodies: dict[int, Bodies] = {}
         self._withdrawn: set[int] = set()
         self._last_id = 0
         self._is_pong_due = False
@@ -50,6 +77,33 @@ class Outbox:
         if call_id:
             self._last_id = call_id
 
+    def put_in_order(self, id_: int, frame: bytes, body: Piece | None = None) -> None:
+        """Queues a frame that must not overtake what waits of call *id_*, and then *body* in parts."""
+        bodies = self._bodies.get(id_)
+        if bodies is None:
+            if body is None:
+                return self.put(frame)
+            bodies = self._bodies[id_] = Bodies()
+        bodies.waiting.append((False, frame))
+        self.queued_bytes += len(frame)
+        if body is not None:
+            bodies.waiting.append((True, memoryview(body)))
+            self.queued_bytes += len(body)
+        self.is_waiting = True
+        return None
+
+    def put_parts(self, call_id: int, body: Piece) -> None:
+        """Queues the body of the CALL that was just put, in parts."""
+        bodies = self._bodies[call_id] = Bodies(call_id)
+        bodies.waiting.append((True, memoryview(body)))
+        self.queued_bytes += len(body)
+
+    def drop(self, id_: int) -> None:
+        """Nobody wants what waits of call *id_* any more."""
+        bodies = self._bodies.pop(id_, None) if self._bodies else None
+        if bodies is not None:
+            self.queued_bytes -= bodies.size
+
     def pong(self) -> None:
         """Any number of PINGs since the last packet gets one PONG: a flood of them queues nothing."""
         self._is_pong_due = self.is_waiting = True
@@ -61,47 +115,67 @@ class Outbox:
 
     def withdraw(self, call_id: int) -> bool:
         """Takes back a CALL that has not been handed out yet. False: it is gone."""
+        self.drop(call_id)
         if call_id <= self.handed_id:
             return False
         self._withdrawn.add(call_id)
         return True
 
+    def has_left(self, call_id: int) -> bool:
+        """Whether all of a CALL is handed out: while something of it is here, it has certainly not run."""
+        if call_id > self.handed_id:
+            return False
+        bodies = self._bodies.get(call_id) if self._bodies else None
+        return bodies is None or bodies.call_id == 0
+
     def take(self) -> bytes | None:
         """The next packet, or None when nothing waits."""
-        frames = self._take_all() if self.queued_bytes <= PACKET_BYTES else self._take_some()
+        pieces, count, _ = self.take_pieces()
+        return packet(pieces, count) if count else None
+
+    def take_pieces(self) -> tuple[list[Piece], int, int]:
+        """The next packet's frames in pieces, how many frames they are, and how many bytes."""
+        pieces, size = self._take_all() if self.queued_bytes <= PACKET_BYTES else self._take_some()
+        count = len(pieces)
         if self._is_pong_due:
             self._is_pong_due = False
-            frames.append(PONG)
+            pieces.append(PONG)
+            count, size = count + 1, size + len(PONG)
         if self._latest_load is not None:
-            frames.append(self._latest_load)
+            pieces.append(self._latest_load)
+            count, size = count + 1, size + len(self._latest_load)
             self._latest_load = None
-        self.is_waiting = bool(self._frames)
-        return packet(frames) if frames else None
+        if self._bodies:
+            parts, size = self._take_parts(pieces, size)
+            count += parts
+        self.is_waiting = bool(self._frames or self._bodies)
+        return pieces, count, size
 
     def clear(self) -> None:
         """Drops everything; what was not handed out never will be."""
         self._last_id = self.handed_id
         self._frames.clear()
+        self._bodies.clear()
         self._withdrawn.clear()
         self._is_pong_due = self.is_waiting = False
         self._latest_load, self.queued_bytes = None, 0
 
-    def _take_all(self) -> list[bytes]:
+    def _take_all(self) -> tuple[list[Piece], int]:
         queue = self._frames
-        if self._withdrawn or len(queue) >= FRAMES_PER_PACKET - 2:
+        if self._bodies or self._withdrawn or len(queue) >= FRAMES_PER_PACKET - 2:
             return self._take_some()
-        frames = [frame for _, frame in queue]
+        pieces: list[Piece] = [frame for _, frame in queue]
         queue.clear()
-        self.queued_bytes = 0
+        size, self.queued_bytes = self.queued_bytes, 0
         self.handed_id = self._last_id
-        return frames
+        return pieces, size
 
-    def _take_some(self) -> list[bytes]:
+    def _take_some(self) -> tuple[list[Piece], int]:
         queue, total = self._frames, 0
-        frames: list[bytes] = []
-        while queue and len(frames) < FRAMES_PER_PACKET - 2:
+        pieces: list[Piece] = []
+        while queue and len(pieces) < FRAMES_PER_PACKET - 64:
             call_id, frame = queue[0]
-            if frames and total + len(frame) > PACKET_BYTES:
+            if pieces and total + len(frame) > PACKET_BYTES:
                 break
             queue.popleft()
             self.queued_bytes -= len(frame)
@@ -111,5 +185,43 @@ class Outbox:
                     self._withdrawn.discard(call_id)
                     continue
             total += len(frame)
-            frames.append(frame)
-        return frames
+            pieces.append(frame)
+        return pieces, total
+
+    def _take_parts(self, pieces: list[Piece], size: int) -> tuple[int, int]:
+        """A part of each body in turn, until the packet is full; at least one round, or a flood of small frames would
+        keep large ones waiting for ever."""
+        count, bodies = 0, self._bodies
+        while bodies:
+            before = count
+            for id_, waiting in list(bodies.items()):
+                if waiting.call_id > self.handed_id:
+                    continue
+                count += 1
+                size += self._take_piece(id_, waiting, pieces)
+                del bodies[id_]
+                if waiting.waiting:
+                    bodies[id_] = waiting  # behind the others
+                if size >= PACKET_BYTES:
+                    return count, size
+            if count == before:
+                break
+        return count, size
+
+    def _take_piece(self, id_: int, bodies: Bodies, pieces: list[Piece]) -> int:
+        """One part, or one frame that stood behind a body."""
+        is_body, piece = bodies.waiting[0]
+        if not is_body:
+            bodies.waiting.popleft()
+            pieces.append(piece)
+            self.queued_bytes -= len(piece)
+            return len(piece)
+        part = piece[bodies.offset : bodies.offset + PART_BYTES]
+        bodies.offset += len(part)
+        if bodies.offset >= len(piece):
+            bodies.waiting.popleft()
+            bodies.offset = bodies.call_id = 0  # the call itself is out; what follows are its items
+        pieces.append(_PART.pack(0x93, 14, 0xCF, id_, 0xC6, len(part)))
+        pieces.append(part)
+        self.queued_bytes -= len(part)
+        return _PART.size + len(part)

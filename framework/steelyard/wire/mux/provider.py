@@ -20,17 +20,19 @@ from ..frames import (
     Item,
     Load,
     Method,
+    Part,
     ProtocolError,
     decode_names,
     encode,
 )
 from ..limits import WireLimits
 from .deadlines import Deadlines
-from .events import Called, Cancelled, Credited, Drained, Event
-from .side import ITEM_COST_BYTES, NAME_CHARACTERS, Side
+from .events import Called, Cancelled, Completed, Credited, Drained, Event, Received
+from .outbox import PART_BYTES
+from .side import BODY_TYPES, ITEM_COST_BYTES, NAME_CHARACTERS, Side
 
 MESSAGE_CHARACTERS = 4096
-_ANSWER = 3  # Answer's tag; encoded from a tuple, as CALL is
+_ANSWER, _ITEM = 3, 6  # tags; these frames are encoded from tuples, as CALL is
 _MOST_CREDIT = 2**40
 
 
@@ -44,13 +46,17 @@ class InFlight:
 
 
 class LiveCall:
-    """A call that still wants an answer. ``credit_bytes``: what its stream may send now (below 1: nothing)."""
+    """A call that still wants an answer. ``credit_bytes``: what its stream may send now (below 1: nothing);
+    ``has_items``: its caller's stream is not complete; ``unread_bytes`` of that: arrived and not yet credited."""
 
-    __slots__ = ("credit_bytes", "is_stream")
+    __slots__ = ("credit_bytes", "has_items", "is_stream", "read_bytes", "unread_bytes")
 
-    def __init__(self, credit_bytes: int) -> None:
+    def __init__(self, credit_bytes: int, has_items: bool) -> None:
         self.credit_bytes = credit_bytes
+        self.has_items = has_items
         self.is_stream = False
+        self.unread_bytes = 0
+        self.read_bytes = 0
 
 
 class ProviderSide(Side):
@@ -72,6 +78,8 @@ class ProviderSide(Side):
         self._last_id = 0
         self._has_drained = False
         self._window_bytes = 0
+        self._assembling_bytes = 0
+        self._deadlines_at: dict[int, float] = {}  # of calls whose bodies arrive in parts
 
     @property
     def running(self) -> int:
@@ -88,7 +96,7 @@ class ProviderSide(Side):
         """Too much waits to be written: the driver should stop reading until it does not."""
         return self.outbox.queued_bytes > self.limits.queued_bytes
 
-    def receive(self, data: bytes, now_s: float) -> list[Event]:
+    def receive(self, data: bytes | memoryview, now_s: float) -> list[Event]:
         """What a packet says. Raises ProtocolError, whatever the bytes are; the connection is then to be closed."""
         events: list[Event] = []
         for frame in self._hear(data, now_s):
@@ -109,33 +117,39 @@ class ProviderSide(Side):
         refusal = self._refusal(frame)
         if refusal is not None:
             return self._refuse(call_id, *refusal)
-        attachments = NOTHING
-        if frame.attachments:
-            attachments = decode_names(frame.attachments, most=self.limits.attachments)
+        self._live[call_id] = LiveCall(self._window_bytes, frame.has_items)
+        self._running += 1
+        self._total.count += 1
         deadline_at = math.inf
-        self._live[call_id] = LiveCall(self._window_bytes)
         if frame.deadline_ms is not None:
             deadline_at = now_s + frame.deadline_ms / 1000
             self.deadlines.add(deadline_at, call_id)
-        self._running += 1
-        self._total.count += 1
-        invocation = Invocation(
-            service=name[0],
-            method=name[1],
-            body=frame.body,
-            deadline_at=deadline_at,
-            attachments=attachments,
-            priority=frame.priority,
-        )
-        events.append(Called(call_id, invocation))
+        if frame.more:
+            self._assembling_bytes += frame.more
+            self._deadlines_at[call_id] = deadline_at
+            self._assemble(frame)
+        else:
+            self._start(frame, deadline_at, events)
         return None
+
+    def _start(self, frame: Call, deadline_at: float, events: list[Event]) -> None:
+        attachments = NOTHING
+        if frame.attachments:
+            attachments = decode_names(frame.attachments, most=self.limits.attachments)
+        service, method = self._methods[frame.ref]
+        # By position: half the price of keywords, and one is made for every call.
+        invocation = Invocation(service, method, (), frame.body, deadline_at, attachments, frame.priority)
+        events.append(Called(frame.id, invocation, frame.has_items))
 
     def _refusal(self, frame: Call) -> tuple[Status, str] | None:
         limits = self.limits
         if self._running >= limits.in_flight:
             return Status.RESOURCE_EXHAUSTED, f"{self._running} calls of this connection run already"
-        if len(frame.body) > limits.message_bytes:
-            return Status.RESOURCE_EXHAUSTED, f"a body of {len(frame.body)} bytes; the bound is {limits.message_bytes}"
+        size = len(frame.body) + frame.more
+        if size > limits.message_bytes:
+            return Status.RESOURCE_EXHAUSTED, f"a body of {size} bytes; the bound is {limits.message_bytes}"
+        if frame.more and self._assembling_bytes + frame.more > limits.queued_bytes:
+            return Status.RESOURCE_EXHAUSTED, f"{self._assembling_bytes} bytes of large bodies are arriving already"
         if len(frame.attachments) > limits.attachment_bytes:
             return Status.RESOURCE_EXHAUSTED, f"{len(frame.attachments)} bytes of attachments"
         if frame.deadline_ms is not None:
@@ -150,8 +164,16 @@ class ProviderSide(Side):
     def _other(self, frame: AnyFrame, events: list[Event]) -> None:
         if isinstance(frame, Cancel):
             self._check_known(frame.id)
-            if self._close(frame.id) is not None:
+            self.outbox.drop(frame.id)
+            if self._close(frame.id) is not None and not self._forget_parts(frame.id):
                 events.append(Cancelled(frame.id))
+        elif isinstance(frame, Part):
+            self._take_part(frame, events)
+        elif isinstance(frame, Item):
+            self._item(frame, events)
+        elif isinstance(frame, End):
+            self._check_known(frame.id)
+            self._complete(frame.id, events)
         elif isinstance(frame, Method):
             self._introduce(frame)
         elif isinstance(frame, Credit):
@@ -161,6 +183,67 @@ class ProviderSide(Side):
             events.append(Drained())
         else:
             self._common(frame)
+
+    def _take_part(self, part: Part, events: list[Event]) -> None:
+        frame = self._part(part)
+        if frame is None:
+            return
+        if type(frame) is Item:
+            events.append(Received(frame.id, frame.body))
+            return
+        self._assembling_bytes -= len(frame.body)
+        self._start(frame, self._deadlines_at.pop(frame.id), events)
+
+    def _forget_parts(self, call_id: int) -> bool:
+        """The call is over while something of it was arriving. True: it was the call's own body, so it never ran."""
+        if call_id not in self._assemblies:
+            return False
+        frame = self._assemblies.pop(call_id).frame
+        if type(frame) is Item:
+            return False
+        self._assembling_bytes -= frame.more
+        del self._deadlines_at[call_id]
+        self._running -= 1
+        self._total.count -= 1
+        return True
+
+    def _item(self, frame: Item, events: list[Event]) -> None:
+        call = self._live.get(frame.id)
+        if call is None:
+            return self._check_known(frame.id)
+        if not call.has_items or frame.id in self._deadlines_at:
+            raise ProtocolError(f"ITEM for call {frame.id}, whose caller sends none")
+        if call.unread_bytes >= self.limits.stream_window_bytes:
+            raise ProtocolError(f"the caller of {frame.id} sent beyond its credit")
+        size = len(frame.body) + frame.more
+        if size > self.limits.message_bytes:
+            raise ProtocolError(f"an item of {size} bytes; the bound is {self.limits.message_bytes}")
+        call.unread_bytes += size + ITEM_COST_BYTES
+        if frame.more:
+            self._assemble(frame)
+        else:
+            events.append(Received(frame.id, frame.body))
+        return None
+
+    def _complete(self, call_id: int, events: list[Event]) -> None:
+        call = self._live.get(call_id)
+        if call is None:
+            return
+        if not call.has_items or call_id in self._assemblies:
+            raise ProtocolError(f"END of call {call_id}, whose caller has no stream to end")
+        call.has_items = False
+        events.append(Completed(call_id))
+
+    def consumed(self, call_id: int, body: bytes) -> None:
+        """The handler has taken an item of its caller in. Credit goes back in lumps of half a window."""
+        call = self._live.get(call_id)
+        if call is None:
+            return
+        call.read_bytes += len(body) + ITEM_COST_BYTES
+        if call.read_bytes * 2 >= self.limits.stream_window_bytes and call.has_items:
+            self.outbox.put(encode(Credit(call_id, call.read_bytes)))
+            call.unread_bytes -= call.read_bytes
+            call.read_bytes = 0
 
     def _introduce(self, frame: Method) -> None:
         if frame.ref in self._methods:
@@ -193,7 +276,7 @@ class ProviderSide(Side):
         if call_id not in self._live:
             return
         body = reply.body
-        if type(body) is not bytes:
+        if type(body) not in BODY_TYPES or body is None:
             self._fail(call_id, Status.INTERNAL, f"a reply without a body of bytes: {type(body).__name__}")
         elif (problem := self._overflow(len(body))) is not None:
             self._fail(call_id, Status.RESOURCE_EXHAUSTED, problem)
@@ -217,18 +300,21 @@ class ProviderSide(Side):
         call = self._live.get(call_id)
         if call is None:
             return
-        if type(body) is not bytes:
+        if type(body) not in BODY_TYPES:
             raise InvalidArgument(f"a stream's item is bytes here, not {type(body).__name__}", may_have_run=True)
         if len(body) > self._message_bytes:
             raise Overloaded(
                 f"an item of {len(body)} bytes; the bound is message_bytes={self._message_bytes}", may_have_run=True
             )
         call.credit_bytes -= len(body) + ITEM_COST_BYTES
-        self.outbox.put(encode(Item(call_id, body)))
+        if len(body) > PART_BYTES:
+            self.outbox.put_in_order(call_id, encode((_ITEM, call_id, b"", len(body))), body)
+        else:
+            self.outbox.put_in_order(call_id, encode((_ITEM, call_id, body)))
 
     def end(self, call_id: int) -> None:
         if self._close(call_id) is not None:
-            self.outbox.put(encode(End(call_id, self._others)))
+            self.outbox.put_in_order(call_id, encode(End(call_id, self._others)))
 
     def fail(self, call_id: int, error: RpcError) -> None:
         """Answers with an error. ``may_have_run`` of *error* is told to the consumer, who may repeat the call elsewhere
@@ -249,6 +335,8 @@ class ProviderSide(Side):
         """The calls whose deadline has passed: answered here, and to be cancelled by the driver."""
         expired = self.deadlines.expired(now_s)
         for call_id in expired:
+            self.outbox.drop(call_id)
+            self._forget_parts(call_id)
             self._fail(call_id, Status.DEADLINE_EXCEEDED, "the deadline passed while the call ran")
         return expired
 
@@ -276,7 +364,11 @@ class ProviderSide(Side):
             return self._fail(call_id, error.status, f"the reply's attachments: {error.message}")
         if body is not None:
             self._close(call_id)
-        self.outbox.put(encode((_ANSWER, call_id, body, attachments, self._others)))
+        if body is not None and len(body) > PART_BYTES:
+            head = encode((_ANSWER, call_id, b"", attachments, self._others, len(body)))
+            self.outbox.put_in_order(call_id, head, body)
+        else:
+            self.outbox.put(encode((_ANSWER, call_id, body, attachments, self._others)))
         return None
 
     def _overflow(self, body_bytes: int) -> str | None:
@@ -301,7 +393,8 @@ class ProviderSide(Side):
     ) -> None:
         # A message may hold what cannot be encoded (a lone surrogate of an exception's text).
         text = str(message)[:MESSAGE_CHARACTERS].encode("utf-8", "replace").decode()
-        self.outbox.put(encode(Fail(call_id, int(status), text, details, others, has_started)))
+        frame = encode(Fail(call_id, int(status), text, details, others, has_started))
+        self.outbox.put_in_order(call_id, frame)
 
     def _close(self, call_id: int) -> LiveCall | None:
         return self._live.pop(call_id, None)

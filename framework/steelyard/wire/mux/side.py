@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from steelyard.errors import InvalidArgument, Overloaded
 
@@ -12,6 +13,7 @@ from ..frames import (
     AnyFrame,
     Bye,
     Hello,
+    Part,
     Ping,
     Pong,
     ProtocolError,
@@ -29,6 +31,22 @@ NAME_CHARACTERS = 1024
 ITEM_COST_BYTES = 64
 
 
+BODY_TYPES = (bytes, bytearray)
+
+
+class Assembly:
+    """A frame whose body arrives in parts. The buffer is made when the frame has been found within its bounds; its
+    pages cost nothing before they are written to."""
+
+    __slots__ = ("at", "buffer", "frame", "view")
+
+    def __init__(self, frame: Any) -> None:
+        self.frame = frame
+        self.buffer = bytearray(frame.more)
+        self.view = memoryview(self.buffer)
+        self.at = 0
+
+
 class Side:
     """One end of a connection. ``peer`` is the other end's HELLO once it came; ``parting`` the reason of its BYE."""
 
@@ -40,6 +58,7 @@ class Side:
         self._heard_at = now_s
         self._pinged_at = now_s
         self._wake_at = now_s + limits.heartbeat_interval_s
+        self._assemblies: dict[int, Assembly] = {}
         # What both ends take; before the peer's HELLO, what this one takes.
         self._message_bytes = limits.message_bytes
         self._most_attachments = limits.attachments
@@ -59,7 +78,7 @@ class Side:
             )
         )
 
-    def _hear(self, data: bytes, now_s: float) -> list[AnyFrame]:
+    def _hear(self, data: bytes | memoryview, now_s: float) -> list[AnyFrame]:
         """The frames of a packet; a HELLO, where one is due, is taken off. Raises ProtocolError."""
         self._heard_at = now_s
         if self.peer is not None:
@@ -97,6 +116,36 @@ class Side:
             self.parting = frame.reason[:1000]
         else:
             raise ProtocolError(f"unexpected frame {kind.__name__.upper()}")
+
+    def _assemble(self, frame: Any) -> None:
+        """*frame* is complete when its parts are; its size was checked. ``_complete`` gets it then."""
+        if frame.more < 0 or frame.body:
+            raise ProtocolError(f"a body of {len(frame.body)} bytes announces {frame.more} more")
+        if frame.id in self._assemblies:
+            raise ProtocolError(f"two bodies of {frame.id} in parts at the same time")
+        self._assemblies[frame.id] = Assembly(frame)
+
+    def _part(self, part: Part) -> Any:
+        """The frame that *part* has completed, with its body; None before the last part, and for a body that nobody
+        wants."""
+        assembly = self._assemblies.get(part.id)
+        if assembly is None:
+            return self._check_known(part.id)
+        end = assembly.at + len(part.body)
+        if not part.body or end > len(assembly.buffer):
+            raise ProtocolError(f"a part of {len(part.body)} bytes where {len(assembly.buffer) - assembly.at} are due")
+        assembly.view[assembly.at : end] = part.body
+        assembly.at = end
+        if end < len(assembly.buffer):
+            return None
+        del self._assemblies[part.id]
+        assembly.view.release()
+        frame = assembly.frame
+        frame.body, frame.more = assembly.buffer, 0
+        return frame
+
+    def _check_known(self, call_id: int) -> None:
+        raise NotImplementedError
 
     def _names(self, attachments: Mapping[str, str]) -> bytes:
         """Attachments as bytes within what both ends take. Raises Overloaded or InvalidArgument."""

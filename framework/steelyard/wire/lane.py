@@ -1,0 +1,157 @@
+"""Fast lanes: where a provider can be reached without gRPC, told in its node's tag ``lane``.
+
+``tcp:PORT`` is a port of the node's own host. ``uds:PATH`` is a Unix socket; its name is random, so that a file of that
+name exists only on the machine of this very provider, and a consumer elsewhere simply does not find it.
+
+A lane is an offer. A consumer that cannot take it (a firewall, another machine, a node that has moved on) uses gRPC
+within the same attempt to connect, and does not ask again for a while.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import secrets
+import stat
+import tempfile
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+from steelyard.errors import ConfigError
+
+from .carrier import Carrier, CarrierLost
+from .grpc_carrier import connect as connect_grpc
+from .limits import WireLimits
+from .socket_carrier import Link, connect_tcp, connect_uds
+
+TAG = "lane"
+CARRIERS = ("auto", "grpc", "tcp", "uds")
+# Quick in any one cluster, and a fraction of what an attempt to connect may take: a port behind a firewall that drops
+# costs the first connection this and no more.
+LANE_TIMEOUT_S = 0.5
+# How long a lane that failed is left alone, when others served instead.
+LANE_PAUSE_S = 30.0
+_PATH_BYTES = 100  # sockaddr_un has 108 with the final zero; some systems have 104
+_MODE_OURS = 0o700
+
+
+def lane_tag(lanes: Mapping[str, str]) -> str:
+    """The tag of these lanes: ``{"tcp": "4001", "uds": "/run/x"}`` is ``tcp:4001,uds:/run/x``."""
+    return ",".join(f"{kind}:{place}" for kind, place in sorted(lanes.items()))
+
+
+def read_lanes(tag: str) -> dict[str, str]:
+    """What a tag offers; what is not understood (a newer provider's) is left out. Never raises: it is somebody else's
+    text."""
+    lanes: dict[str, str] = {}
+    for part in tag.split(","):
+        kind, colon, place = part.partition(":")
+        if kind == "tcp" and place.isascii() and place.isdigit() and 0 < int(place[:6]) < 65536:
+            lanes["tcp"] = place
+        elif kind == "uds" and colon and place.startswith("/") and len(os.fsencode(place)) <= _PATH_BYTES:
+            lanes["uds"] = place
+    return lanes
+
+
+def checked_carrier(name: str, value: object) -> str:
+    """Raises ConfigError for anything but one of CARRIERS."""
+    if not isinstance(value, str) or value not in CARRIERS:
+        raise ConfigError(f"{name} must be one of {', '.join(CARRIERS)}, not {value!r}")
+    return value
+
+
+class LaneConnector:
+    """A Connector that takes the best lane it can have: the socket of this machine, the plain one, gRPC.
+
+    *carrier* pins one: with ``tcp`` or ``uds`` there is no falling back, and an address that does not offer it is
+    unreachable. ``lanes`` may be replaced at any time; it counts from the next attempt on. ``last`` names what the last
+    connection was made over.
+    """
+
+    def __init__(self, carrier: str = "auto", lanes: Mapping[str, str] | None = None) -> None:
+        self._carrier = carrier
+        self._lanes = dict(lanes or {})
+        self._avoided: dict[tuple[str, str], float] = {}
+        self.last = ""
+
+    @property
+    def lanes(self) -> Mapping[str, str]:
+        return self._lanes
+
+    @lanes.setter
+    def lanes(self, lanes: Mapping[str, str]) -> None:
+        self._lanes = dict(lanes)
+        places = self._lanes.items()
+        self._avoided = {lane: until for lane, until in self._avoided.items() if lane in places}
+
+    async def __call__(self, address: str, limits: WireLimits) -> Carrier | Link:
+        if self._carrier in ("tcp", "uds"):
+            return await self._take(self._carrier, address, limits)
+        failed: list[str] = []
+        if self._carrier == "auto":
+            for kind in ("uds", "tcp"):
+                link = await self._try(kind, address, limits)
+                if link is not None:
+                    return link
+                failed.append(kind)
+        carrier = await connect_grpc(address, limits)
+        self.last = "grpc"
+        # Only now: where gRPC fails too, the provider is gone, and its lane is as good as ever when it comes back.
+        for kind in failed:
+            self._avoid(kind)
+        return carrier
+
+    def avoid(self) -> None:
+        """The lane of the last connection turned out not to be what it was taken for."""
+        self._avoid(self.last)
+
+    def _avoid(self, kind: str) -> None:
+        if kind in self._lanes:
+            self._avoided[kind, self._lanes[kind]] = time.monotonic() + LANE_PAUSE_S
+
+    async def _try(self, kind: str, address: str, limits: WireLimits) -> Link | None:
+        place = self._lanes.get(kind)
+        if place is None or self._avoided.get((kind, place), 0.0) > time.monotonic():
+            return None
+        try:
+            async with asyncio.timeout(min(LANE_TIMEOUT_S, limits.connect_timeout_s / 4)):
+                return await self._take(kind, address, limits)
+        except (CarrierLost, TimeoutError):
+            return None
+
+    async def _take(self, kind: str, address: str, limits: WireLimits) -> Link:
+        place = self._lanes.get(kind)
+        if place is None:
+            raise CarrierLost(f"{address} offers no {kind} lane")
+        if kind == "uds":
+            if not os.path.exists(place):  # noqa: ASYNC240  # a stat of a local file
+                raise CarrierLost("its uds lane is on another machine")
+            link = await connect_uds(place, limits)
+        else:
+            host = address.rpartition(":")[0].removeprefix("[").removesuffix("]")
+            link = await connect_tcp(host, int(place), limits)
+        self.last = kind
+        return link
+
+
+def socket_folder() -> Path:
+    """This user's folder for sockets, mode 0700. Raises OSError when it cannot be had or belongs to somebody else."""
+    runtime = os.environ.get("XDG_RUNTIME_DIR")
+    base = Path(runtime) if runtime and os.access(runtime, os.W_OK) else Path(tempfile.gettempdir())
+    folder = base / f"steelyard-{os.getuid()}"
+    with contextlib.suppress(FileExistsError):
+        folder.mkdir(mode=_MODE_OURS)
+    facts = folder.lstat()
+    if not stat.S_ISDIR(facts.st_mode) or facts.st_uid != os.getuid() or stat.S_IMODE(facts.st_mode) & 0o077:
+        raise OSError(f"{folder} is not a folder of this user alone")
+    return folder
+
+
+def socket_path(port: int) -> str:
+    """A new name for a Unix socket, that exists nowhere else. Raises OSError when there is no place for it."""
+    path = socket_folder() / f"{port}-{secrets.token_hex(8)}.sock"
+    if len(os.fsencode(path)) > _PATH_BYTES:
+        raise OSError(f"{path} is too long for a socket")
+    return str(path)

@@ -1,0 +1,258 @@
+"""The fast lane: packets over a plain byte stream, TCP or a Unix socket, straight from the event loop.
+
+A length of four bytes (big-endian) stands before each packet. There is no task here and no queue of our own: what
+arrives is acted upon inside the loop's read callback, and what is to be sent goes to the transport in the turn of the
+loop in which it came up. Both are what gRPC's API does not offer, and most of what makes this carrier quicker.
+
+One receive buffer serves all connections of a loop, because a packet is parsed before the next socket is read; an idle
+connection thus owns none. A packet that came in part gets a buffer of its own, and the rest is received into that.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import socket
+import struct
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+from weakref import WeakKeyDictionary
+
+from .carrier import CarrierLost
+from .frames import ProtocolError
+from .limits import MIB, WireLimits
+
+_LENGTH = struct.Struct(">I")
+_HEAD = struct.Struct(">IBI")
+_ARRAY_32 = 0xDD
+_HEAD_BYTES = 5  # of the packet itself
+
+READ_BYTES = 256 * 1024
+# A partly received packet's buffer starts with no more than this, however much its length promises.
+_FIRST_BYTES = 512 * 1024
+# What may wait in the transport, and in the kernel behind it, before the outbox keeps the rest: frames that wait there
+# can still be overtaken by those of other calls.
+HIGH_WATER_BYTES = 128 * 1024
+SOCKET_BUFFER_BYTES = 512 * 1024
+# Parts from this size on are handed to the transport as they are and not copied together.
+LARGE_BYTES = 16 * 1024
+# After the last words a connection that cannot even be closed (its peer does not read) is cut off.
+_CLOSE_S = 0.5
+
+_buffers: WeakKeyDictionary[asyncio.AbstractEventLoop, memoryview] = WeakKeyDictionary()
+
+
+class Receiver(Protocol):
+    """What a Link reports to; see ``connection.Connection``."""
+
+    def packet(self, data: memoryview) -> None:
+        """A packet; *data* is valid only during this call."""
+
+    def lost(self, error: Exception | None) -> None:
+        """The stream has ended: in an orderly way (None), or with this error. Called once."""
+
+    def writable(self) -> None:
+        """``is_congested`` has become False."""
+
+
+class Link(asyncio.BufferedProtocol):
+    """One end of a byte stream. ``attach`` says who acts on it; ``write`` never waits: ask ``is_congested`` first."""
+
+    def __init__(self, limits: WireLimits, on_open: Callable[[Link], None] | None = None) -> None:
+        self._most_bytes = packet_bytes(limits)
+        self._on_open = on_open
+        self._receiver: Receiver | None = None
+        self._transport: Any = None
+        self._closed: asyncio.Future[None] | None = None
+        self._shared: memoryview = _NO_BUFFER
+        self._partial: memoryview | None = None
+        self._have = 0
+        self._need = 0
+        self._is_over = False
+        self._error: Exception | None = None
+        self.is_congested = False
+
+    def attach(self, receiver: Receiver) -> None:
+        """From now on *receiver* gets the packets. What came before is not lost: reading begins here."""
+        self._receiver = receiver
+        if self._is_over:
+            receiver.lost(self._error)
+        else:
+            self._transport.resume_reading()
+
+    def write(self, pieces: Sequence[bytes | memoryview], count: int, size: int) -> None:
+        """A packet of *count* frames, *size* bytes in all."""
+        head = _HEAD.pack(size + _HEAD_BYTES, _ARRAY_32, count)
+        if size < LARGE_BYTES:
+            self._transport.write(b"".join((head, *pieces)))
+        else:
+            self._transport.writelines(_gathered(head, pieces))
+
+    async def close(self) -> None:
+        """Ends it, at once and harmlessly often: what is buffered may still leave for half a second."""
+        if self._is_over or self._closed is None:
+            return
+        self._transport.close()
+        try:
+            await asyncio.wait((self._closed,), timeout=_CLOSE_S)
+        finally:
+            if not self._is_over:
+                self._transport.abort()
+
+    def pause(self) -> None:
+        """Reads no more until ``resume``: the peer's writes then wait."""
+        if not self._is_over:
+            self._transport.pause_reading()
+
+    def resume(self) -> None:
+        if not self._is_over:
+            self._transport.resume_reading()
+
+    # Called by the transport.
+
+    def connection_made(self, transport: Any) -> None:
+        self._transport = transport
+        loop = asyncio.get_running_loop()
+        self._closed = loop.create_future()
+        self._shared = _shared_buffer(loop)
+        transport.set_write_buffer_limits(high=HIGH_WATER_BYTES, low=HIGH_WATER_BYTES // 4)
+        transport.pause_reading()
+        own = transport.get_extra_info("socket")
+        if own is not None:
+            with contextlib.suppress(OSError):
+                own.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SOCKET_BUFFER_BYTES)
+                if own.family != socket.AF_UNIX:
+                    own.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if self._on_open is not None:
+            self._on_open(self)
+
+    def get_buffer(self, _: int) -> memoryview:
+        return self._shared if self._partial is None else self._partial[self._have :]
+
+    def buffer_updated(self, count: int) -> None:
+        try:
+            if self._partial is None:
+                self._scan(self._shared[:count])
+            else:
+                self._fill(self._partial, count)
+        except ProtocolError as error:
+            self._fail(error)
+
+    def eof_received(self) -> bool:
+        return False
+
+    def connection_lost(self, error: Exception | None) -> None:
+        if self._closed is not None and not self._closed.done():
+            self._closed.set_result(None)
+        self._end(None if error is None else CarrierLost(f"{type(error).__name__}: {error}"))
+
+    def pause_writing(self) -> None:
+        self.is_congested = True
+
+    def resume_writing(self) -> None:
+        self.is_congested = False
+        if self._receiver is not None:
+            self._receiver.writable()
+
+    # Packets out of bytes.
+
+    def _scan(self, data: memoryview) -> None:
+        """Every whole packet in *data*; the rest is kept."""
+        at, end = 0, len(data)
+        receiver = self._receiver
+        assert receiver is not None
+        while end - at >= 4:
+            need = _LENGTH.unpack_from(data, at)[0]
+            if need > self._most_bytes:
+                raise ProtocolError(f"a packet of {need} bytes; the bound is {self._most_bytes}")
+            stop = at + 4 + need
+            if stop > end:
+                break
+            receiver.packet(data[at + 4 : stop])
+            if self._is_over:
+                return
+            at = stop
+        if at < end:
+            self._keep(data[at:])
+
+    def _keep(self, rest: memoryview) -> None:
+        self._have = len(rest)
+        self._need = 4 if self._have < 4 else 4 + _LENGTH.unpack_from(rest)[0]
+        self._partial = memoryview(bytearray(max(self._have, min(self._need, _FIRST_BYTES))))
+        self._partial[: self._have] = rest
+
+    def _fill(self, partial: memoryview, count: int) -> None:
+        self._have = have = self._have + count
+        if have < len(partial):
+            return
+        if have < self._need:  # it is as long as it said so far, so believe it for as much again
+            grown = memoryview(bytearray(min(self._need, 2 * have)))
+            grown[:have] = partial
+            self._partial = grown
+            return
+        self._partial = None
+        self._scan(partial)
+
+    def _fail(self, error: Exception) -> None:
+        self._transport.pause_reading()
+        self._end(error)
+
+    def _end(self, error: Exception | None) -> None:
+        if not self._is_over:
+            self._is_over = isinstance(error, CarrierLost) or error is None
+            self._error = error
+            if self._receiver is not None:
+                self._receiver.lost(error)
+
+
+_NO_BUFFER = memoryview(bytearray())
+
+
+def _shared_buffer(loop: asyncio.AbstractEventLoop) -> memoryview:
+    buffer = _buffers.get(loop)
+    if buffer is None:
+        buffer = _buffers[loop] = memoryview(bytearray(READ_BYTES))
+    return buffer
+
+
+def _gathered(head: bytes, frames: Sequence[bytes | memoryview]) -> list[bytes | memoryview]:
+    """Small neighbours joined, large ones as they are."""
+    pieces: list[bytes | memoryview] = []
+    small: list[bytes | memoryview] = [head]
+    for frame in frames:
+        if len(frame) < LARGE_BYTES:
+            small.append(frame)
+            continue
+        if small:
+            pieces.append(b"".join(small))
+            small = []
+        pieces.append(frame)
+    if small:
+        pieces.append(b"".join(small))
+    return pieces
+
+
+def packet_bytes(limits: WireLimits) -> int:
+    """The largest packet that a peer within its bounds can send: a frame with a body and details, and small ones."""
+    return min(2 * limits.message_bytes + 2 * MIB, 2**31 - 1)
+
+
+async def connect_tcp(host: str, port: int, limits: WireLimits) -> Link:
+    """Raises CarrierLost."""
+    loop = asyncio.get_running_loop()
+    try:
+        _, link = await loop.create_connection(lambda: Link(limits), host, port)
+    except OSError as error:
+        raise CarrierLost(f"tcp {host}:{port}: {error}") from error
+    return link
+
+
+async def connect_uds(path: str, limits: WireLimits) -> Link:
+    """Raises CarrierLost."""
+    loop = asyncio.get_running_loop()
+    try:
+        _, link = await loop.create_unix_connection(lambda: Link(limits), path)
+    except OSError as error:
+        raise CarrierLost(f"uds {os.path.basename(path)}: {error}") from error
+    return link
