@@ -24,7 +24,6 @@ TIMEOUT_S = 1.0
 FAULTS: dict[str, Callable[[SickNode], None]] = {
     "fails-fast": lambda node: node.set(fail=1.0, fail_fast=True),
     "fails-half": lambda node: node.set(fail=0.5),
-    "slow-x10": lambda node: node.set(slow=10),
 }
 
 

@@ -110,6 +110,24 @@ def test_a_node_that_answers_nothing_is_no_queue() -> None:
     assert Backend(64, 0.01).run(500, 4, stuck_part=0.125)[1] == 0
 
 
+def test_a_standstill_of_this_process_is_no_queue() -> None:
+    backend = Backend(16, 0.025)
+    backend.run(500, 5)
+    wait, now_s = backend.wait, backend.now_s + 0.6  # nothing of ours ran
+    for _ in range(10):
+        wait.in_flight -= 1
+        wait.ended(now_s, True, 0.62)  # answers that lay here
+    wait.in_flight += 300  # and the calls of that time, all at once
+    wait.advance(now_s + 0.06)
+    assert wait.expected_s() is not None
+    assert wait.expected_s() > 0.9  # type: ignore[operator]
+    assert not wait.is_too_long(1.0, 0.5)
+    for step in range(2, 20):  # still late after a second of looking: then it is one
+        wait.ended(now_s + step * 0.06, True, 0.62)
+        wait.advance(now_s + step * 0.06)
+    assert wait.is_too_long(1.0, 0.5)
+
+
 def test_without_a_deadline_or_an_answer_there_is_no_verdict() -> None:
     wait = MethodWait()
     wait.in_flight = 1000

@@ -7,13 +7,15 @@ then everything in it fails at once, while the servers go on answering calls tha
 failed by then can be no "99.9 % of what is admitted". The queue itself can be seen while it grows, from this side and
 at every call, because a call that waits is a call under way.
 
-Three things must not look like a queue:
+Four things must not look like a queue:
 
 * a slow method: what counts is the wait beyond ``base``, the best of its per-period mean latencies in a minute (the
   minimum filter of BBR's RTprop, Cardwell et al. 2016);
 * a burst: a hundred calls sent at once to an idle cluster are many under way and few answered, but those that *are*
   answered were not slow. So it takes both: the predicted wait at the limit, and a tenth of it measured already;
-* a node that answers nothing: its stuck calls are under way for long, but the others' answers are not slow.
+* a node that answers nothing: its stuck calls are under way for long, but the others' answers are not slow;
+* this process standing still (a long collection, a starved container): all its calls look late then, by no fault of
+  the cluster. A gap between two looks tells of it, and for a second nothing is judged.
 """
 
 from __future__ import annotations
@@ -27,6 +29,9 @@ _NEWEST = 4  # buckets: a rise of the rate is believed at once, a fall after a s
 _RECENT = 2  # buckets: latencies are believed at once, up and down
 _BASE_PERIODS = 60
 _BASE_CALLS = 5
+# Calls come at least so often where there is a queue; after a longer gap it was this process that stood still.
+_STALL_S = 0.25
+_AFTER_STALL_S = 1.0
 # What must have been measured of a predicted wait. At four times the capacity the answers that come back have waited a
 # third of what a call sent now will wait, at ten times a tenth.
 _MEASURED_PART = 0.1
@@ -41,7 +46,9 @@ class MethodWait:
         "_counts",
         "_new_calls",
         "_new_latency_s",
+        "_seen_at_s",
         "_sums_s",
+        "_trusted_from_s",
         "base_s",
         "in_flight",
         "rate_per_s",
@@ -57,6 +64,8 @@ class MethodWait:
         self._counts = [0] * _BUCKETS
         self._sums_s = [0.0] * _BUCKETS
         self._base: deque[float] = deque(maxlen=_BASE_PERIODS)
+        self._seen_at_s = math.inf
+        self._trusted_from_s = -math.inf
         self._new_calls = 0
         self._new_latency_s = 0.0
 
@@ -71,6 +80,9 @@ class MethodWait:
 
     def advance(self, now_s: float) -> None:
         """Reads the rate and the recent latency anew, twenty times a second."""
+        if now_s - self._seen_at_s > _STALL_S:
+            self._trusted_from_s = now_s + _AFTER_STALL_S
+        self._seen_at_s = now_s
         at = int(now_s / _BUCKET_S)
         steps = at - self._at
         if steps <= 0:
@@ -102,9 +114,10 @@ class MethodWait:
         return self.in_flight / self.rate_per_s if self.rate_per_s else None
 
     def is_too_long(self, remaining_s: float, patience: float) -> bool:
-        """Whether waiting would take more than *patience* of the time that the call has beyond ``base``."""
+        """Whether waiting would take more than *patience* of the time that the call has beyond ``base``, as of the last
+        ``advance``."""
         base_s = self.base_s
-        if base_s is None or not self.rate_per_s:
+        if base_s is None or not self.rate_per_s or self._seen_at_s < self._trusted_from_s:
             return False
         spare_s = remaining_s - base_s
         if spare_s <= 0 or spare_s == math.inf:
