@@ -281,3 +281,14 @@ async def test_in_flight_returns_to_zero_after_any_mix_of_endings(cluster: Local
     await asyncio.gather(*tasks, return_exceptions=True)
     await until(lambda: cluster.providers[0].in_flight == 0)
     assert sum(node.in_flight for node in cluster.consumer.statistics(shop).balance.nodes) == 0
+
+
+async def test_a_call_that_is_over_before_it_is_sent_is_no_nodes_failure(cluster: LocalCluster) -> None:
+    shop, model = await shop_of(cluster)
+    hasty = with_options(shop, timeout_s=1e-9)
+    for key in range(50):
+        with pytest.raises(DeadlineExceeded, match="before the call was sent"):
+            await hasty.echo(key, b"")
+    assert await shop.echo(1, b"x") == b"x"
+    (node,) = cluster.consumer.statistics(shop).balance.nodes
+    assert (node.ok, node.failed, model.calls) == (1, 0, 1)

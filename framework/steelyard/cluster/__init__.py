@@ -5,7 +5,7 @@ from .control import control_loop
 from .directory import Directory
 from .invoker import ClusterInvoker, Failover, FailoverStatistics
 from .registries import open_at
-from .verdict import is_business, is_transport, may_repeat, outcome_of
+from .verdict import is_business, is_transport, may_repeat, outcome_for_node, outcome_of
 from .where import Predicate, where
 
 __all__ = [
@@ -20,6 +20,7 @@ __all__ = [
     "is_transport",
     "may_repeat",
     "open_at",
+    "outcome_for_node",
     "outcome_of",
     "where",
 ]

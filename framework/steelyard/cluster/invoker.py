@@ -23,7 +23,7 @@ from steelyard.wire import ChannelState
 from .directory import Directory
 from .hedging import Attempt, BeatenAttempts, Hedging
 from .stream import AccountedStream
-from .verdict import is_transport, may_repeat, outcome_of
+from .verdict import is_transport, may_repeat, outcome_for_node
 
 log = logging.getLogger(__name__)
 
@@ -103,8 +103,10 @@ class ClusterInvoker:
     async def __call__(self, invocation: Invocation) -> Reply:
         tried: list[str] = []
         failure: RpcError | None = None
+        now_s = self._clock()
+        _remaining(invocation, now_s)  # a call that is over already must not become a node's failure
         self._calls += 1
-        self._budget.deposit(self._clock())
+        self._budget.deposit(now_s)
         while True:
             candidate = self._pick(invocation, tried)
             if candidate is None:
@@ -167,7 +169,7 @@ class ClusterInvoker:
             reply = await channel(invocation)
         except RpcError as error:
             error.node = node.identity
-            self._end(candidate, outcome_of(error), started_s, is_transport=is_transport(error))
+            self._end(candidate, outcome_for_node(error), started_s, is_transport=is_transport(error))
             if error.is_remote and self._beaten:
                 self._beaten.heard(node.identity)
             raise

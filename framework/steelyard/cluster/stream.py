@@ -9,7 +9,7 @@ from steelyard.balance import Candidate
 from steelyard.errors import RpcError
 from steelyard.model import Outcome
 
-from .verdict import is_transport, outcome_of
+from .verdict import is_transport, outcome_for_node
 
 
 class AccountedStream(AsyncIterator[Any]):
@@ -40,7 +40,7 @@ class AccountedStream(AsyncIterator[Any]):
             raise
         except RpcError as error:
             error.node = self._candidate.node.identity
-            self._end(outcome_of(error), is_transport(error))
+            self._end(outcome_for_node(error), is_transport(error))
             raise
         except BaseException:
             self._end(Outcome.IGNORED)

@@ -8,10 +8,19 @@ from __future__ import annotations
 
 from steelyard.errors import RpcError, Status
 from steelyard.invoke import is_business, outcome_of
+from steelyard.model import Outcome
 
-__all__ = ["is_business", "is_transport", "may_repeat", "outcome_of"]
+__all__ = ["is_business", "is_transport", "may_repeat", "outcome_for_node", "outcome_of"]
 
 _REPEATABLE = frozenset({Status.UNKNOWN, Status.RESOURCE_EXHAUSTED, Status.INTERNAL, Status.UNAVAILABLE})
+
+
+def outcome_for_node(error: RpcError) -> Outcome:
+    """``outcome_of`` as the account of the node that was asked: a bound of this side's own (its calls in flight,
+    its queue) says nothing about the node, which never heard of the call."""
+    if error.status is Status.RESOURCE_EXHAUSTED and not error.is_remote:
+        return Outcome.IGNORED
+    return outcome_of(error)
 
 
 def is_transport(error: RpcError) -> bool:

@@ -3,7 +3,7 @@
 import pytest
 
 from steelyard import errors
-from steelyard.cluster import is_transport, may_repeat, outcome_of
+from steelyard.cluster import is_transport, may_repeat, outcome_for_node, outcome_of
 from steelyard.model import Outcome
 
 
@@ -50,3 +50,9 @@ def test_only_an_unreachable_node_is_a_transport_failure() -> None:
     assert is_transport(errors.Unavailable("connection refused"))
     assert not is_transport(errors.Unavailable("it says so itself", is_remote=True))
     assert not is_transport(errors.RemoteError("ValueError: x"))
+
+
+def test_a_bound_of_the_callers_own_is_not_on_the_nodes_account() -> None:
+    assert outcome_for_node(errors.Overloaded("4096 calls are in flight here")) is Outcome.IGNORED
+    assert outcome_for_node(errors.Overloaded("the provider's queue is full", is_remote=True)) is Outcome.FAILED
+    assert outcome_for_node(errors.Unavailable("gone")) is Outcome.FAILED

@@ -99,11 +99,18 @@ class ProviderSide(Side):
     def receive(self, data: bytes | memoryview, now_s: float) -> list[Event]:
         """What a packet says. Raises ProtocolError, whatever the bytes are; the connection is then to be closed."""
         events: list[Event] = []
-        for frame in self._hear(data, now_s):
-            if type(frame) is Call:
-                self._call(frame, now_s, events)
-            else:
-                self._other(frame, events)
+        try:
+            for frame in self._hear(data, now_s):
+                if type(frame) is Call:
+                    self._call(frame, now_s, events)
+                else:
+                    self._other(frame, events)
+        except ProtocolError:
+            # The driver never hears of the calls before the broken frame, so nobody else gives their places back.
+            for event in events:
+                if type(event) is Called:
+                    self.finished(event.id)
+            raise
         return events
 
     def _call(self, frame: Call, now_s: float, events: list[Event]) -> None:
@@ -341,7 +348,9 @@ class ProviderSide(Side):
         return expired
 
     def abandon(self) -> None:
-        """The connection is gone: no call wants an answer any more."""
+        """The connection is gone: no call wants an answer any more, and those that were still arriving never ran."""
+        for call_id in list(self._deadlines_at):
+            self._forget_parts(call_id)
         self._live.clear()
 
     def load(self, frame: bytes) -> None:

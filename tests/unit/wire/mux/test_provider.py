@@ -279,3 +279,23 @@ def test_what_a_consumer_must_not_send(frames: tuple[AnyFrame, ...]) -> None:
     side = serving(limits=WireLimits(methods=3))
     with pytest.raises(ProtocolError):
         side.receive(of(*frames), 0.0)
+
+
+def test_calls_in_a_packet_that_ends_in_nonsense_give_their_places_back() -> None:
+    total = InFlight()
+    side = ProviderSide(WireLimits(), now_s=0.0, in_flight=total)
+    side.receive(of(hello()), 0.0)
+    with pytest.raises(ProtocolError, match="ids must grow"):
+        side.receive(of(METHOD, a_call(1), a_call(2), a_call(1)), 0.0)
+    side.abandon()
+    assert (total.count, side.running) == (0, 0)
+
+
+def test_calls_that_were_still_arriving_when_the_connection_broke_give_their_places_back() -> None:
+    total = InFlight()
+    side = ProviderSide(WireLimits(), now_s=0.0, in_flight=total)
+    side.receive(of(hello()), 0.0)
+    assert side.receive(of(METHOD, Call(1, 1, None, 1, b"", b"", more=4)), 0.0) == []
+    assert total.count == 1
+    side.abandon()
+    assert (total.count, side.running) == (0, 0)
