@@ -27,6 +27,7 @@ from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
@@ -35,9 +36,7 @@ from support.zookeeper import ZooKeeperServer
 from steelyard.balance import make_policy
 from steelyard.cluster import ChannelPool, Directory
 from steelyard.wire import ChannelState
-from steelyard_registry import Hardware, Node, ServiceKey, open_registry
-from steelyard_registry.feed import select
-from steelyard_registry.url import encode, node_name
+from steelyard_registry import Hardware, Node, ServiceKey, open_registry, provider_url, select
 
 KEY = ServiceKey(interface="bench.Ctr", version="1.0.0")
 Result = dict[str, Any]
@@ -73,10 +72,10 @@ class Place:
         await asyncio.to_thread(self._create, client, nodes)
 
     def folder(self, interface: str) -> str:
-        return f"/{self.root}/{encode(interface)}/providers"
+        return f"/{self.root}/{quote(interface, safe='')}/providers"
 
     def path(self, each: Node) -> str:
-        return f"{self.folder(each.interface)}/{node_name(each)}"
+        return f"{self.folder(each.interface)}/{quote(provider_url(each), safe='')}"
 
     def _create(self, client: Any, nodes: Sequence[Node]) -> None:
         for start in range(0, len(nodes), 500):

@@ -2,6 +2,7 @@
 
 from .base import Registration, Registry, Snapshot, Subscription
 from .errors import MalformedUrl, RegistryClosed, RegistryError, RegistryUnreachable
+from .feed import Feed, select
 from .multi import Member, MultiRegistry
 from .node import Hardware, Node, NodeState, ServiceKey
 from .opening import DEFAULT_URL, open_registry
@@ -11,6 +12,7 @@ from .url import parse_provider_url, provider_url
 __all__ = [
     "DEFAULT_URL",
     "Document",
+    "Feed",
     "Hardware",
     "MalformedUrl",
     "Member",
@@ -29,4 +31,5 @@ __all__ = [
     "open_registry",
     "parse_provider_url",
     "provider_url",
+    "select",
 ]

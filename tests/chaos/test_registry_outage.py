@@ -16,7 +16,7 @@ from support.shop import Shop
 from support.zookeeper import Ensemble, ZooKeeperServer
 
 from steelyard import Consumer, RegistryUnavailable
-from steelyard.consumer.proxy import reference_of
+from steelyard.consumer import reference_of
 
 pytestmark = pytest.mark.zookeeper
 
@@ -53,7 +53,7 @@ def calls(shop: Shop, per_second: float) -> Load:
 
 
 def snapshot(shop: Shop) -> Any:
-    return reference_of(shop)._directory.snapshot
+    return reference_of(shop).directory.snapshot
 
 
 async def until(truth: Any) -> None:
@@ -122,7 +122,7 @@ async def test_a_provider_is_killed_while_zookeeper_is_away(stack: AsyncExitStac
     url = server.url(session_timeout_s=2)
     processes = await providers(stack, url)
     _, shop = await refer(stack, url, 3)
-    directory = reference_of(shop)._directory
+    directory = reference_of(shop).directory
     await until(lambda: not directory.out)
     await asyncio.to_thread(server.kill)
     async with Load(lambda key: shop.echo(key, b"x"), per_second=200) as load:

@@ -17,7 +17,7 @@ from support.zookeeper import ZooKeeperServer
 
 from steelyard import Consumer
 from steelyard.cluster import Directory
-from steelyard.consumer.proxy import reference_of
+from steelyard.consumer import reference_of
 
 pytestmark = [pytest.mark.zookeeper, pytest.mark.slow]
 
@@ -36,7 +36,7 @@ class Cluster:
 
     @property
     def directory(self) -> Directory:
-        return reference_of(self.shop)._directory
+        return reference_of(self.shop).directory
 
     async def until(self, truth: Callable[[], object]) -> float:
         """How long it took."""

@@ -16,7 +16,7 @@ from support.zookeeper import free_port, zookeeper_root
 
 from steelyard import Consumer, Provider
 from steelyard.cluster import Directory
-from steelyard.consumer.proxy import reference_of
+from steelyard.consumer import reference_of
 
 LIVENESS_S = 40.0
 COUNT = 3
@@ -51,7 +51,7 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
 
 
 def directory_of(shop: Shop) -> Directory:
-    return reference_of(shop)._directory
+    return reference_of(shop).directory
 
 
 async def refer(stack: AsyncExitStack, url: str, nodes: int) -> Shop:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import os
@@ -11,8 +12,12 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+
+from steelyard import Provider, method, service
+from steelyard_registry import ServiceKey
 
 MODULE = "steelyard.cli.demo.node"
 
@@ -164,31 +169,27 @@ def test_a_missing_folder_is_noticed_before_the_play(tmp_path: Path) -> None:
     assert "there is no folder nowhere" in output
 
 
-def test_a_run_in_a_shared_registry_sees_its_own_nodes_alone(tmp_path: Path) -> None:
-    from steelyard import Provider
-    from steelyard.cli.demo.contract import Digits
+async def test_a_run_in_a_shared_registry_sees_its_own_nodes_alone(tmp_path: Path) -> None:
+    """A stranger's node serves the very same service, and is listed with the eight of the run."""
 
+    @service("steelyard.demo.Digits", version="1.0.0")
     class Stranger:
-        def classify(self, user_id: int, pixels: object) -> int:
+        @method
+        def classify(self, user_id: int, pixels: Any) -> int:
             raise AssertionError("a stranger's node was called")
 
     registry = f"embedded://{tmp_path}/shared.db"
-
-    async def play_beside_a_stranger() -> str:
-        import asyncio
-
-        async with Provider(registry, host="127.0.0.1", tags={"run": "another"}) as provider:
-            await provider.export(Stranger(), contract=Digits)
-            process = await asyncio.to_thread(
-                start, tmp_path, "--seconds", "8", "--no-fault", "--no-plot", "--json", "out.json", "-r", registry
-            )
-            output, _ = await asyncio.to_thread(process.communicate, timeout=90)
-            assert process.returncode == 0, output
-            return str(output)
-
-    import asyncio
-
-    asyncio.run(play_beside_a_stranger())
+    options = ("--seconds", "8", "--no-fault", "--no-plot", "--json", "out.json", "--registry", registry)
+    most = 0
+    async with Provider(registry, host="127.0.0.1", tags={"run": "another"}) as provider:
+        await provider.export(Stranger())
+        listed = await provider.registry.subscribe(ServiceKey(interface="steelyard.demo.Digits", version="1.0.0"))
+        playing = asyncio.create_task(asyncio.to_thread(start(tmp_path, *options).communicate, timeout=90))
+        while not playing.done():
+            most = max(most, len(listed.snapshot.nodes))
+            await asyncio.sleep(0.05)
+        output, _ = await playing
+    assert most == 9, output
     told = json.loads((tmp_path / "out.json").read_bytes())
     assert told["sick_node"] is None
     assert told["consumer_success_during_fault"] is None

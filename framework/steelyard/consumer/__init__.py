@@ -2,7 +2,7 @@
 
 from .blocking import BlockingConsumer, BlockingProxy
 from .consumer import Consumer
-from .proxy import CallOptions, Proxy, Stream, with_options
+from .proxy import CallOptions, Proxy, Stream, reference_of, with_options
 from .reference import ReferenceStatistics, default_stack
 
 __all__ = [
@@ -14,5 +14,6 @@ __all__ = [
     "ReferenceStatistics",
     "Stream",
     "default_stack",
+    "reference_of",
     "with_options",
 ]

@@ -114,6 +114,11 @@ class Reference:
         if self._protection is not None:
             self._stop_observing.append(telemetry.observe_protection(spec.key, self._protection.reading))
 
+    @property
+    def directory(self) -> Directory:
+        """The nodes it follows, and what is known of their connections."""
+        return self._directory
+
     def start(self) -> None:
         loop = asyncio.get_running_loop()
         self._tasks = [

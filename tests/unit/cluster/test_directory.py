@@ -10,8 +10,7 @@ import pytest
 from steelyard.cluster import ChannelPool, Directory
 from steelyard.model import Invocation, Reply
 from steelyard.wire import Listener, WireLimits
-from steelyard_registry import Node, Registry, ServiceKey
-from steelyard_registry.feed import Feed
+from steelyard_registry import Feed, Node, Registry, ServiceKey
 
 KEY = ServiceKey(interface="test.S")
 QUICK = WireLimits(heartbeat_interval_s=0.5, connect_timeout_s=0.5, backoff_base_s=0.02, backoff_max_s=0.1)

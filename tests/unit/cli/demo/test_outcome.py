@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import json
 
-from support.demo import outcome
+from unit.cli.demo.made_up import outcome
 
 from steelyard.cli.demo.outcome import expectations
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from support.demo import outcome
+from unit.cli.demo.made_up import outcome
 
 from steelyard.cli.demo.picture import draw
 

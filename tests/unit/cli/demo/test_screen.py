@@ -4,7 +4,7 @@ import io
 
 import pytest
 from rich.console import Console
-from support.demo import HARDWARE, node_window, outcome
+from unit.cli.demo.made_up import HARDWARE, node_window, outcome
 
 from steelyard.cli.demo.measure import ConsumerWindow
 from steelyard.cli.demo.plan import Schedule
