@@ -69,6 +69,7 @@ class Link(asyncio.BufferedProtocol):
         self._partial: memoryview | None = None
         self._have = 0
         self._need = 0
+        self._early = b""  # came before ``attach``: a transport that is told to pause may have one read under way
         self._is_over = False
         self._error: Exception | None = None
         self.is_congested = False
@@ -76,6 +77,9 @@ class Link(asyncio.BufferedProtocol):
     def attach(self, receiver: Receiver) -> None:
         """From now on *receiver* gets the packets. What came before is not lost: reading begins here."""
         self._receiver = receiver
+        early, self._early = self._early, b""
+        if early:
+            self._read(memoryview(early))
         if self._is_over:
             receiver.lost(self._error)
         else:
@@ -131,13 +135,21 @@ class Link(asyncio.BufferedProtocol):
         return self._shared if self._partial is None else self._partial[self._have :]
 
     def buffer_updated(self, count: int) -> None:
+        if self._receiver is None:
+            self._early += self._shared[:count]
+        elif self._partial is None:
+            self._read(self._shared[:count])
+        else:
+            self._have += count
+            if self._have == len(self._partial):
+                self._fill(self._partial)
+
+    def _read(self, data: memoryview) -> None:
         try:
-            if self._partial is None:
-                self._scan(self._shared[:count])
-            else:
-                self._fill(self._partial, count)
+            self._scan(data)
         except ProtocolError as error:
-            self._fail(error)
+            self._transport.pause_reading()
+            self._end(error)
 
     def eof_received(self) -> bool:
         return False
@@ -182,25 +194,23 @@ class Link(asyncio.BufferedProtocol):
         self._partial = memoryview(bytearray(max(self._have, min(self._need, _FIRST_BYTES))))
         self._partial[: self._have] = rest
 
-    def _fill(self, partial: memoryview, count: int) -> None:
-        self._have = have = self._have + count
-        if have < len(partial):
-            return
-        if have < self._need:  # it is as long as it said so far, so believe it for as much again
-            grown = memoryview(bytearray(min(self._need, 2 * have)))
-            grown[:have] = partial
+    def _fill(self, partial: memoryview) -> None:
+        """*partial* is full: with the packet, or with what was believed of its length so far."""
+        if self._need == 4:
+            self._need += _LENGTH.unpack(partial)[0]
+            if self._need - 4 > self._most_bytes:
+                return self._read(partial)  # which says so
+        if self._have < self._need:  # believe it for as much again
+            grown = memoryview(bytearray(min(self._need, max(2 * self._have, _FIRST_BYTES))))
+            grown[: self._have] = partial
             self._partial = grown
-            return
+            return None
         self._partial = None
-        self._scan(partial)
-
-    def _fail(self, error: Exception) -> None:
-        self._transport.pause_reading()
-        self._end(error)
+        return self._read(partial)
 
     def _end(self, error: Exception | None) -> None:
         if not self._is_over:
-            self._is_over = isinstance(error, CarrierLost) or error is None
+            self._is_over = not isinstance(error, ProtocolError)  # after one of those the last words are still to come
             self._error = error
             if self._receiver is not None:
                 self._receiver.lost(error)
