@@ -49,28 +49,36 @@ class RingOwner(Draw):
     def __init__(self, settings: ConsistentHashSettings | BoundedHashSettings) -> None:
         self._virtual_nodes = settings.virtual_nodes
         self._ring: HashRing | None = None
+        self._is_changed = False
 
     def set_weights(self, members: Sequence[Traced], weights: Sequence[float]) -> None:
         super().set_weights(members, weights)
-        self._ring = None
+        self._is_changed = True
 
     @property
     def arcs(self) -> Sequence[float] | None:
         """Each member's part of the key space; None before the first key."""
-        return None if self._ring is None else self._ring.shares
+        return None if self._ring is None else self._current().shares
 
     def pick(self, now_s: float, dice: Dice, key: int | None, excluded: Collection[str]) -> Traced | None:
         if key is None:
             return super().pick(now_s, dice, key, excluded)
-        ring = self._ring or self._build_ring()
+        ring = self._current()
         member = self._members[ring.owner(key)]
         if not excluded or member.identity not in excluded:
             return member
         return self._clockwise(ring, key, excluded)
 
-    def _build_ring(self) -> HashRing:
-        self._ring = HashRing([member.identity for member in self._members], self._weights, self._virtual_nodes)
-        return self._ring
+    def _current(self) -> HashRing:
+        ring = self._ring
+        if ring is None or self._is_changed:
+            identities = [member.identity for member in self._members]
+            if ring is None:
+                ring = HashRing(identities, self._weights, self._virtual_nodes)
+            else:
+                ring = ring.changed(identities, self._weights, self._virtual_nodes)
+            self._ring, self._is_changed = ring, False
+        return ring
 
     def _clockwise(self, ring: HashRing, key: int, excluded: Collection[str]) -> Traced | None:
         """The next owner that is allowed. At most one turn of the ring."""
@@ -105,7 +113,7 @@ class BoundedRing(RingOwner):
     def pick(self, now_s: float, dice: Dice, key: int | None, excluded: Collection[str]) -> Traced | None:
         if key is None:
             return super().pick(now_s, dice, key, excluded)
-        ring = self._ring or self._build_ring()
+        ring = self._current()
         point = key
         for _ in range(self._probes):
             at = ring.owner(point)

@@ -1,6 +1,7 @@
 """Meters: how loaded a node is, as a number; smaller is better. Each is half of a policy, a chooser is the other half.
 
-Costs are divided by the static weight, so that open calls come out in proportion to weights. A meter may be 0 for many
+Open calls are counted over the static weight, so that they come out in proportion to weights. Latencies are not: a big
+node shows its size by being fast, and at equal latency a division would send it everything. A meter may be 0 for many
 nodes at once (an idle fleet): choosers break ties by weight, never by position.
 """
 
@@ -92,7 +93,7 @@ class ResponseTime:
         elapsed: Elapsed = candidate.trace
         if not elapsed.count or now_s - elapsed.begun_s > self._slide_s:
             return 0.0
-        return elapsed.total_s / elapsed.count * (candidate.in_flight + 1) / candidate.weight
+        return elapsed.total_s / elapsed.count * (candidate.in_flight + 1)
 
     def started(self, candidate: Traced, now_s: float) -> None:
         """Latency is what counts."""
@@ -143,7 +144,7 @@ class PeakEwma:
         if peak.level_s == 0.0:
             return self._UNPROVEN_S + candidate.in_flight if candidate.in_flight else 0.0
         level_s = peak.level_s * exp(-max(0.0, now_s - peak.at_s) / self._decay_s)
-        return level_s * (candidate.in_flight + 1) / candidate.weight
+        return level_s * (candidate.in_flight + 1)
 
     def started(self, candidate: Traced, now_s: float) -> None:
         """Latency is what counts."""
