@@ -1,8 +1,9 @@
 """The URL that says which registry to use, taken apart.
 
-Not `urllib.parse` alone: a registry's authority may be a list of hosts, a bad option must be named (a typing error in
-``session_timeout_s`` that is silently ignored is found at three in the morning), and no message, log line or repr may
-carry the password.
+Not ``urllib.parse.urlsplit``: a registry's authority may be a list of hosts, of which urlsplit takes one that is not
+all brackets for a broken IPv6 address (in some releases of Python; others let it pass). Besides, a bad option must be
+named (a typing error in ``session_timeout_s`` that is silently ignored is found at three in the morning), and no
+message, log line or repr may carry the password.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from urllib.parse import parse_qsl, unquote, urlsplit
+from urllib.parse import parse_qsl, unquote
 
 from .errors import MalformedUrl
 
@@ -45,32 +46,34 @@ class Locator:
         """Raises MalformedUrl; the message never holds the user or the password."""
         if len(url) > MAX_LOCATOR_CHARACTERS:
             raise MalformedUrl(f"registry URL of {len(url)} characters; at most {MAX_LOCATOR_CHARACTERS} are read")
-        scheme, separator, _ = url.partition("://")
+        scheme, separator, rest = url.partition("://")
         if not separator or not re.fullmatch(r"[A-Za-z][A-Za-z0-9+.-]*", scheme):
             raise MalformedUrl(
                 f"registry URL {redacted(url)!r} has no scheme; write for example "
                 "'zookeeper://127.0.0.1:2181', or 'embedded://' for one machine"
             )
-        try:
-            parts = urlsplit(url)
-        except ValueError as error:
-            raise MalformedUrl(f"registry URL {redacted(url)!r}: the host part cannot be read") from error
-        if "@" in parts.path + parts.query + parts.fragment:
+        if re.search(r"[\x00-\x1f\x7f]", rest):
+            raise MalformedUrl(f"registry URL {redacted(url)!r} has a control character in it, a line break maybe")
+        before, hash_sign, fragment = rest.partition("#")
+        before, _, query = before.partition("?")
+        netloc, slash, path = before.partition("/")
+        path = slash + path
+        if "@" in path + query + fragment:
             # Most likely the end of a password with a slash in it, which must not be taken for a host and shown.
             raise MalformedUrl(
                 f"registry URL {redacted(url)!r} has a '@' after the host part; write it as %40, and in a user or "
                 "password / as %2F, ? as %3F, # as %23"
             )
-        if parts.fragment:
+        if hash_sign:
             raise MalformedUrl(f"registry URL {redacted(url)!r} has a '#'; write it as %23")
-        credentials, _, authority = parts.netloc.rpartition("@")
+        credentials, _, authority = netloc.rpartition("@")
         username, _, password = credentials.partition(":")
         return cls(
             scheme=scheme.lower(),
             authority=authority,
-            path=unquote(parts.path),
-            query=parts.query,
-            options=MappingProxyType(dict(parse_qsl(parts.query, keep_blank_values=True))),
+            path=unquote(path),
+            query=query,
+            options=MappingProxyType(dict(parse_qsl(query, keep_blank_values=True))),
             username=unquote(username),
             password=unquote(password),
         )

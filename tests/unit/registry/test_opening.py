@@ -24,6 +24,9 @@ from steelyard_registry.locator import Locator, redacted
         ("zookeeper://zk1:2182,[fd00::3]:2183/team/dubbo", "zookeeper://zk1:2182,[fd00::3]:2183/team/dubbo"),
         ("zookeeper://ads:s3cret@zk1:2181/dubbo?session_timeout_s=5", "zookeeper://zk1:2181/dubbo"),
         ("ZooKeeper://zk1:2181", "zookeeper://zk1:2181/dubbo"),
+        ("zookeeper://[fd00::3]:2181,zk1", "zookeeper://[fd00::3]:2181,zk1:2181/dubbo"),
+        ("zookeeper://u:p%40[@zk1,[fd00::3]", "zookeeper://zk1:2181,[fd00::3]:2181/dubbo"),
+        ("static://[fd00::2]:1,[fd00::3%25eth0]:2,h:3", "static://[fd00::2]:1,[fd00::3%25eth0]:2,h:3"),
     ],
 )
 def test_a_url_names_its_registry(url: str, shown: str) -> None:
@@ -37,13 +40,21 @@ def test_a_url_names_its_registry(url: str, shown: str) -> None:
     [
         ("", "has no scheme"),
         ("127.0.0.1:2181", "has no scheme"),
-        ("etcd://h:1", "unknown scheme 'etcd'; known: dns://, embedded://, memory://, multi://, static://, zookeeper://"),
+        (
+            "etcd://h:1",
+            "unknown scheme 'etcd'; known: dns://, embedded://, memory://, multi://, static://, zookeeper://",
+        ),
         ("zookeeper://", "needs at least one host"),
         ("zookeeper:///dubbo", "needs at least one host"),
         ("zookeeper://h:0", "needs a port in 1..65535"),
         ("zookeeper://h:port", "is not host:port"),
         ("zookeeper://h:1,,k:1", "is not host:port"),
-        ("zookeeper://[fd00::1", "the host part cannot be read"),
+        ("zookeeper://[fd00::1", "address '[fd00::1' is not host:port (IPv6 hosts stand in brackets)"),
+        ("zookeeper://zk1:2181,fd00::1]:2181", "address 'fd00::1]:2181' is not host:port"),
+        ("static://[fd00::1]]:1", "is not host:port"),
+        ("dns://[fd00::1:80", "is not host:port"),
+        ("zookeeper://h:1\n", "has a control character"),
+        ("static://10.0.0.1:1,\t10.0.0.2:1", "has a control character"),
         ("zookeeper://h h:1", "neither a name nor an IP address"),
         ("zookeeper://user@h:1", "both user and password"),
         ("zookeeper://h:1/a//b", "is not a ZooKeeper path"),
