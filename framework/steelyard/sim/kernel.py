@@ -1,9 +1,10 @@
 """Virtual time: a heap of events, merged with a sorted list of arrivals.
 
-A small heap and not a simulation library: SimPy 4 runs a process per request as a generator and makes about 0.1 million
-request round trips a second on the machine where this loop, with a policy inside, makes more (docs/results.md has the
-number). Arrivals are not events: their times are known beforehand, and merging a sorted array costs a comparison where
-a heap costs a push and a pop.
+A small heap and not a simulation library: SimPy 4.1, which runs each request as a generator, makes 90,000 round trips a
+second through 40 bare queues where this loop makes 1,000,000 in the same run. With everything else that a call needs
+here (policy, accounts, deadline, record), 115,000 to 137,000 are left for the classical policies; a third of that time
+is the policy's own. Arrivals are not events: their times are known beforehand, and merging a sorted array costs a
+comparison where a heap costs a push and a pop.
 
 Events at one moment happen in the order in which they were scheduled, so that a run is a function of its seed alone.
 """

@@ -65,12 +65,21 @@ def _result(line: Mapping[str, str]) -> Result:
 
 def page(results: Sequence[Result], notes: Mapping[str, str]) -> str:
     """docs/results.md. *notes* maps a scenario to what is to be said about it below its gates."""
-    parts = [_INTRODUCTION.format(seeds=len({result.seed for result in results})), _summary(results)]
+    parts = [_INTRODUCTION.format(seeds=_seeds(results)), _summary(results)]
     for name in dict.fromkeys(result.scenario for result in results):
         scenario = variants(name)[0][1]
         mine = [result for result in results if result.scenario == name]
         parts.append(_section(scenario, mine, notes.get(name, "")))
     return "\n\n".join(part.strip() for part in parts if part) + "\n"
+
+
+def _seeds(results: Sequence[Result]) -> str:
+    """How many seeds the scenarios were run with: "8", or "2 to 8"."""
+    by_scenario: dict[str, set[int]] = {}
+    for result in results:
+        by_scenario.setdefault(result.scenario, set()).add(result.seed)
+    counts = sorted({len(seeds) for seeds in by_scenario.values()})
+    return " to ".join(str(count) for count in dict.fromkeys((counts[0], counts[-1])))
 
 
 def _summary(results: Sequence[Result]) -> str:
