@@ -274,7 +274,7 @@ async def measure(only: Sequence[str], quick: bool) -> Result:
     scale = 10 if quick else 1
     plan: dict[str, Callable[[Place, Any], Coroutine[Any, Any, Result]]] = {
         "cold": lambda place, client: cold(place, client, 10_000 // scale),
-        "change": lambda place, client: change(place, client, 10_000 // scale, 30 if quick else 100),
+        "change": lambda place, client: change(place, client, 10_000 // scale, 30 if quick else 60),
         "memory": lambda place, client: memory(place, client, 10_000 // scale),
         "services": lambda place, client: services(place, client, 1_000 // scale, 10),
         "watchers": lambda place, client: watchers(place, client, 100 // scale, 5_000 // scale),
