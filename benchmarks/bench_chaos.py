@@ -168,7 +168,7 @@ def bars(faults: dict[str, Any], spikes: dict[str, Any]) -> list[tuple[str, str,
         found += [
             (f"{name}: admitted succeed", ">= 99.9 %", f"{row['success']:.3%}", row["success"] >= 0.999),
             (f"{name}: lowest first", "rising", " ".join(f"{part:.0%}" for part in parts), parts == sorted(parts)),
-            (f"{name}: full service", "<= 30 s", f"{full_s}", full_s is not None and full_s <= 30),
+            (f"{name}: full service", "<= 30 s", seconds_of(full_s), full_s is not None and full_s <= 30),
             (f"{name}: level changes", "<= 2 each", f"{row['levels_up']} up, {row['levels_down']} down", changes <= 2),
         ]
     return found
@@ -203,6 +203,10 @@ async def measure(options: argparse.Namespace) -> tuple[dict[str, Any], dict[str
     return faults, spikes
 
 
+def seconds_of(value_s: float | None) -> str:
+    return "never" if value_s is None else f"{value_s:.1f} s"
+
+
 def show_fault(name: str, row: dict[str, Any]) -> None:
     read, write = row["read"], row["write"]
     print(
@@ -217,7 +221,7 @@ def show_spike(name: str, row: dict[str, Any]) -> None:
     parts = " ".join(f"{part:.0%}" for part in row["degraded_by_priority"].values())
     print(
         f"{name:<28} admitted {row['admitted']} of {row['calls']}, succeed {row['success']:8.3%}  degraded by priority "
-        f"{parts}  p99 {row['p99_ms']:.0f} ms  full service after {row['full_service_after_s']} s  "
+        f"{parts}  p99 {row['p99_ms']:.0f} ms  full service after {seconds_of(row['full_service_after_s'])}  "
         f"levels {row['levels_up']} up {row['levels_down']} down",
         flush=True,
     )
