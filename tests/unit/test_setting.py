@@ -62,7 +62,7 @@ def _settings(*rows: tuple[str, tuple[Any, ...]]) -> list[tuple[str, Any]]:
 @pytest.mark.parametrize(
     ("name", "value"),
     _settings(
-        ("registry", (1, b"x", [1])),
+        ("registry", (1, b"x", [1], [], ["memory://", 1])),
         ("host", (*NO_TEXT, "")),
         ("port", (*NO_NUMBERS, -1, 65536, 1.5)),
         ("application", NO_TEXT),
@@ -88,7 +88,7 @@ def test_a_provider(name: str, value: Any) -> None:
 @pytest.mark.parametrize(
     ("name", "value"),
     _settings(
-        ("registry", (1, b"x", [1])),
+        ("registry", (1, b"x", [1], [], ["memory://", 1])),
         ("application", NO_TEXT),
         ("timeout_s", (*NO_NUMBERS, 0, -1, 1e10)),
         ("registry_wait_s", (*NO_NUMBERS[:5], math.nan, -1)),

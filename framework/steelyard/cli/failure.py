@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 
 import typer
 
-from steelyard.errors import ConfigError, ContractError, RpcError, SteelyardError
+from steelyard.errors import ConfigError, ContractError, RegistryUnavailable, RpcError, SteelyardError
 
 WENT_WRONG = 1
 ASKED_WRONGLY = 2
@@ -51,6 +51,7 @@ def reported(
             sys.stdout.close()
         raise typer.Exit(WENT_WRONG) from None
     except Exception as error:
+        error = _in_options(error, command)
         if is_debug:
             traceback.print_exception(error)
         if on_error is not None:
@@ -58,6 +59,15 @@ def reported(
         # A call's own error speaks for itself: it begins with its status.
         typer.echo(str(error) if isinstance(error, RpcError) else f"steelyard {command}: {_line(error)}", err=True)
         raise typer.Exit(_exit_code(error)) from None
+
+
+def _in_options(error: Exception, command: str) -> Exception:
+    """The library's advice names its own arguments; here they are options, and the demonstration has no such one."""
+    if not isinstance(error, RegistryUnavailable):
+        return error
+    advice = "" if command == "demo" else ", or use --registry-wait forever to wait for it"
+    said = str(error).replace(", or open with registry_wait_s=None to wait for it", advice)
+    return RegistryUnavailable(said).with_traceback(error.__traceback__)
 
 
 def _line(error: Exception) -> str:

@@ -4,7 +4,7 @@ from .channels import ChannelPool
 from .control import control_loop
 from .directory import Directory
 from .invoker import ClusterInvoker, Failover, FailoverStatistics
-from .registries import open_at
+from .registries import checked_registry, open_at, translated
 from .verdict import is_business, is_transport, may_repeat, outcome_for_node, outcome_of
 from .where import Predicate, where
 
@@ -15,6 +15,7 @@ __all__ = [
     "Failover",
     "FailoverStatistics",
     "Predicate",
+    "checked_registry",
     "control_loop",
     "is_business",
     "is_transport",
@@ -22,5 +23,6 @@ __all__ = [
     "open_at",
     "outcome_for_node",
     "outcome_of",
+    "translated",
     "where",
 ]

@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar, cast
 
 from steelyard.balance import make_policy
-from steelyard.cluster import ChannelPool, Failover, open_at, where
+from steelyard.cluster import ChannelPool, Failover, checked_registry, open_at, where
 from steelyard.codec import MethodCodec, codec_for, generic_codec
 from steelyard.errors import ConfigError
 from steelyard.filter import OWN_FALLBACK, Codecs, Mode, Switches
@@ -41,12 +41,12 @@ class Consumer:
             ctr = consumer.refer(Ctr)
             y = await ctr.predict(7, x)
 
-    ``registry``: a URL, an open Registry, several of these (their lists are merged), or None for the embedded one of
-    this user. ``timeout_s``: the deadline of
-    methods that declare none [3 s]. ``registry_wait_s``: how long opening waits for the registry [10 s; None: for
-    ever]. ``telemetry``: None (whatever OpenTelemetry SDK the application has set up), or a Telemetry. ``carrier``:
-    what connections are made over, ``auto`` (a provider's fast lane where it has one and can be reached by it, and
-    gRPC otherwise), or ``grpc``, ``tcp`` or ``uds`` and nothing else.
+    ``registry``: a URL, an open Registry, several of these (their lists are merged), or None for the one that
+    ``$STEELYARD_REGISTRY`` names, or else the embedded one of this user. ``timeout_s``: the deadline of methods that
+    declare none [3 s]. ``registry_wait_s``: how long opening waits for the registry [10 s; None: for ever].
+    ``telemetry``: None (whatever OpenTelemetry SDK the application has set up), or a Telemetry. ``carrier``: what
+    connections are made over, ``auto`` (a provider's fast lane where it has one and can be reached by it, and gRPC
+    otherwise), or ``grpc``, ``tcp`` or ``uds`` and nothing else.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class Consumer:
         telemetry: Telemetry | str | None = None,
         carrier: str = "auto",
     ) -> None:
-        self._registry_at = instance("registry", registry, str | Registry | None, "a URL, a Registry, or None")
+        self._registry_at = checked_registry("registry", registry)
         self._application = text("application", application)
         self._timeout_s = timeout("timeout_s", timeout_s)
         self._registry_wait_s = None if registry_wait_s is None else seconds("registry_wait_s", registry_wait_s)

@@ -18,7 +18,7 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self
 
-from steelyard.cluster import open_at
+from steelyard.cluster import checked_registry, open_at
 from steelyard.errors import ConfigError, RegistryUnavailable
 from steelyard.hardware import Sampler, detect, detect_zone, gpu_source, load_nvml
 from steelyard.invoke import Stack
@@ -51,9 +51,9 @@ class Provider:
             await provider.export(CtrModel())
             await provider.serve()
 
-    ``registry``: a URL, an open Registry, several of these (announced at the first), or None for the embedded one of
-    this user. ``host``: the address to
-    listen on and to advertise (None: the one that reaches the registry; 0.0.0.0 or :: listens on all addresses and
+    ``registry``: a URL, an open Registry, several of these (announced at the first), or None for the one that
+    ``$STEELYARD_REGISTRY`` names, or else the embedded one of this user. ``host``: the address to listen on and to
+    advertise (None: the one that reaches the registry; 0.0.0.0 or :: listens on all addresses and
     advertises that one); ``port`` 0 takes a free one. ``tags`` are the user's own; ``hardware`` overrides what is
     detected, key by key (kind, model, cores, quota, memory, accelerators). ``threads`` and ``queue`` bound the pool of
     handlers that block. ``utilization`` adds named sources of load, each a function that gives a busy share in [0, 1],
@@ -82,7 +82,7 @@ class Provider:
         stack: Callable[[Stack], Stack] | None = None,
         lane_port: int | None = 0,
     ) -> None:
-        self._registry_at = instance("registry", registry, str | Registry | None, "a URL, a Registry, or None")
+        self._registry_at = checked_registry("registry", registry)
         self._registry_wait_s = None if registry_wait_s is None else seconds("registry_wait_s", registry_wait_s)
         self._host = (
             None if host is None else checked("host", text("host", host), bool(host), "a name or an address, or None")

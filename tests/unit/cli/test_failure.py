@@ -6,6 +6,7 @@ import pytest
 import typer
 
 from steelyard.cli.failure import Failure, reported, usage
+from steelyard.cluster import open_at
 from steelyard.errors import (
     ConfigError,
     ContractError,
@@ -59,3 +60,17 @@ def test_an_exit_passes_through() -> None:
     with pytest.raises(typer.Exit) as left, reported("nodes"):
         raise typer.Exit(3)
     assert left.value.exit_code == 3
+
+
+@pytest.mark.parametrize(
+    ("command", "advice"), [("call", ", or use --registry-wait forever to wait for it"), ("demo", "")]
+)
+async def test_advice_names_options(command: str, advice: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """The library's own words, so that this notices when they change."""
+    told: list[str] = []
+    with pytest.raises(typer.Exit), reported(command, on_error=lambda error: told.append(str(error))):
+        await open_at("zookeeper://127.0.0.1:1", 0.05)
+    line = capsys.readouterr().err.rstrip()
+    assert line.endswith(f"that this machine reaches it{advice}")
+    assert "wait_s" not in line
+    assert told == [line.removeprefix(f"steelyard {command}: ")]
