@@ -1,5 +1,7 @@
-"""Whether a call is made at all, and how often: pure laws. Retry budget, hedging's quantile, protection."""
+"""Whether a call is made at all, and how often: pure laws. Retry budget, hedging's quantile, protection,
+concurrency limit."""
 
+from .concurrency import ConcurrencyLimit, ConcurrencySettings, ConcurrencyStatistics, Ending
 from .protection import (
     Admission,
     Level,
@@ -14,6 +16,10 @@ from .retry import RetryBudget, backoff_s
 
 __all__ = [
     "Admission",
+    "ConcurrencyLimit",
+    "ConcurrencySettings",
+    "ConcurrencyStatistics",
+    "Ending",
     "Level",
     "Protection",
     "ProtectionEvent",
