@@ -2,10 +2,11 @@
 
 from .annotation import unaliased
 from .call import NOTHING, Invocation, LoadReport, Outcome, Reply
-from .spec import CallShape, Codec, MethodSpec, Parameter, ServiceSpec
+from .spec import Batch, CallShape, Codec, MethodSpec, Parameter, ServiceSpec
 
 __all__ = [
     "NOTHING",
+    "Batch",
     "CallShape",
     "Codec",
     "Invocation",

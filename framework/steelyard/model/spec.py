@@ -41,6 +41,22 @@ class Parameter:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Batch:
+    """Calls of one method, from whoever they come, served by one call of its implementation.
+
+    ``max_size``: calls in one batch [32], 1 to 65,536. ``max_wait_s``: how long the first call of a batch may wait for
+    others [2 ms], 0 to 10 s; it does not wait when as many are there as came last time. ``at_once``: batches that run
+    at a time [1: a device takes one after another]. ``ragged``: what happens to a call whose arrays have another shape
+    or dtype than the method's: "reject" [it is refused], or "split" (each shape makes its own batches).
+    """
+
+    max_size: int = 32
+    max_wait_s: float = 0.002
+    at_once: int = 1
+    ragged: str = "reject"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MethodSpec:
     """One method of a contract.
 
@@ -50,7 +66,7 @@ class MethodSpec:
     ``fallback`` answers when the cluster cannot: a value, a function of the call's arguments, or LAST_GOOD_REPLY
     (``service``); ``has_fallback`` tells None as a value from no fallback. ``raises`` are the exceptions that arrive
     as themselves. ``is_async`` says how the *contract* declares it. ``service`` is the name of the service it belongs
-    to, for messages.
+    to, for messages. ``batch``: the implementation takes many calls at once (None: one by one).
     """
 
     name: str
@@ -67,6 +83,7 @@ class MethodSpec:
     raises: tuple[type[Exception], ...] = ()
     is_async: bool = True
     service: str = ""
+    batch: Batch | None = None
 
     @property
     def qualified_name(self) -> str:

@@ -14,9 +14,10 @@ from types import MappingProxyType
 from typing import Any
 
 from steelyard.errors import ContractError
-from steelyard.model import CallShape, MethodSpec, Parameter, ServiceSpec
+from steelyard.model import Batch, CallShape, MethodSpec, Parameter, ServiceSpec
 
 from .assignable import is_assignable
+from .batched import batch_of, batched_difference
 from .signature import CallSignature, read_signature
 
 
@@ -25,13 +26,15 @@ class BoundMethod:
     """A method that can be called: ``function(*args)``, arguments in the contract's order, keyword-only ones too.
 
     ``is_async``: the result is awaited; a stream is iterated with ``async for`` (awaited first when it is a coroutine).
-    ``is_stream``: the result is iterated.
+    ``is_stream``: the result is iterated. ``batch``: the function takes many calls at once, arrays stacked and other
+    arguments as lists, and its result has one entry for each.
     """
 
     spec: MethodSpec
     function: Callable[..., Any]
     is_async: bool
     is_stream: bool
+    batch: Batch | None = None
 
 
 def bind(spec: ServiceSpec, implementation: object) -> Mapping[str, BoundMethod]:
@@ -48,11 +51,19 @@ def _bind(service: ServiceSpec, spec: MethodSpec, implementation: object) -> Bou
         raise ContractError(f"{kind.__qualname__} has no method {spec.name!r}; the contract asks for {declared}")
     signature = _signature(function, f"{kind.__qualname__}.{spec.name}")
     is_stream = spec.shape is CallShape.SERVER_STREAM
-    reason = _difference(spec, function, signature)
+    batch = batch_of(spec, function)
+    if batch is None:
+        reason = _difference(spec, function, signature)
+    else:
+        is_own = service.contract is not None and getattr(service.contract, spec.name, None) is getattr(
+            function, "__func__", None
+        )
+        reason = _parameter_difference(spec, function) or batched_difference(spec, signature, is_own=is_own)
     if reason is not None:
         own = f"{kind.__qualname__}.{spec.name}{_text(function)}"
         raise ContractError(f"{reason}: {own} does not fulfil {declared}")
-    return BoundMethod(spec, _positional(spec, function), _is_async(spec, function, signature), is_stream)
+    is_async = _is_async(spec, function, signature)
+    return BoundMethod(spec, _positional(spec, function), is_async, is_stream, batch)
 
 
 def _is_only_declared(service: ServiceSpec, name: str, kind: type) -> bool:

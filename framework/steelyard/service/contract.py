@@ -99,6 +99,8 @@ def _method_spec(
         raise ContractError(f"{where}: hash_key {settings.hash_key!r} is not one of its parameters: {names}")
     if settings.fallback is LAST_GOOD_REPLY and signature.shape is CallShape.SERVER_STREAM:
         raise ContractError(f"{where}: a stream has no last good reply; give a function as its fallback")
+    if settings.batch is not None and signature.shape is not CallShape.UNARY:
+        raise ContractError(f"{where}: a stream cannot be batched; batch the calls of a unary method")
     return MethodSpec(
         name=name,
         parameters=signature.parameters,
@@ -114,6 +116,7 @@ def _method_spec(
         raises=settings.raises,
         is_async=signature.is_async,
         service=declared.name,
+        batch=settings.batch,
     )
 
 

@@ -15,6 +15,7 @@ from enum import Enum
 from typing import Any, Final, TypeVar, overload
 
 from steelyard.errors import ConfigError, ContractError
+from steelyard.model import Batch
 from steelyard.setting import LONGEST_S
 
 # The prefix is not decoration: typing.Protocol leaves ``_abc_*`` out when it collects a protocol's members, and any
@@ -73,6 +74,7 @@ class Settings:
     has_fallback: bool = False
     fallback: Any = None
     raises: tuple[type[Exception], ...] = ()
+    batch: Batch | None = None
 
 
 @overload
@@ -108,6 +110,7 @@ def method(
     priority: int = 1,
     fallback: Any = _NO_FALLBACK,
     raises: type[Exception] | tuple[type[Exception], ...] = (),
+    batch: Batch | None = None,
 ) -> Callable[[F], F]: ...
 def method(
     function: Any = None,
@@ -119,6 +122,7 @@ def method(
     priority: int = 1,
     fallback: Any = _NO_FALLBACK,
     raises: Any = (),
+    batch: Batch | None = None,
 ) -> Any:
     """Exports a method; methods without it stay private to the class.
 
@@ -129,6 +133,8 @@ def method(
     * ``fallback``: what answers when the cluster cannot: a value (None is one), a function that is called with the
       call's arguments, or LAST_GOOD_REPLY.
     * ``raises``: exception classes that arrive at the caller as themselves.
+    * ``batch``: the implementation takes many calls at once: arrays stacked on axis 0, other arguments as lists, and
+      results likewise. Callers see one call each. It may stand on the contract, or on the implementing method alone.
 
     Raises ConfigError naming the setting, its range and the bad value.
     """
@@ -150,6 +156,7 @@ def method(
         has_fallback=fallback is not _NO_FALLBACK,
         fallback=None if fallback is _NO_FALLBACK else fallback,
         raises=_checked_raises(raises),
+        batch=_checked_batch(batch),
     )
 
     def decorate(function: F) -> F:
@@ -197,3 +204,18 @@ def _checked_raises(value: Any) -> tuple[type[Exception], ...]:
     is_good = all(isinstance(each, type) and issubclass(each, Exception) for each in classes)
     _checked(value, is_good, "raises", "an exception class or a tuple of them")
     return tuple(dict.fromkeys(classes))
+
+
+def _checked_batch(value: Any) -> Batch | None:
+    _checked(value, value is None or isinstance(value, Batch), "batch", "a Batch, or None")
+    if value is None:
+        return None
+    for field, low, high in (("max_size", 1, 65_536), ("at_once", 1, 1024)):
+        number = getattr(value, field)
+        is_whole = isinstance(number, int) and not isinstance(number, bool)
+        _checked(number, is_whole and low <= number <= high, f"batch.{field}", f"a whole number from {low} to {high}")
+    wait_s = value.max_wait_s
+    is_number = isinstance(wait_s, int | float) and not isinstance(wait_s, bool)
+    _checked(wait_s, is_number and 0 <= wait_s <= 10, "batch.max_wait_s", "0 to 10 seconds")
+    _checked(value.ragged, value.ragged in ("reject", "split"), "batch.ragged", "'reject' or 'split'")
+    return Batch(max_size=value.max_size, max_wait_s=float(wait_s), at_once=value.at_once, ragged=value.ragged)
