@@ -7,7 +7,7 @@ errors stands once, at the end, and is symmetric: an error that crosses the wire
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import ClassVar
+from typing import Any, ClassVar
 
 
 class Status(IntEnum):
@@ -115,10 +115,30 @@ class PermissionDenied(RpcError):
     status = Status.PERMISSION_DENIED
 
 
+_RETRY_AFTER = b"retry-after-ms="
+
+
 class Overloaded(RpcError):
-    """A bound was reached (size, queue, concurrency, rate); the call did not run. Back off, or send less."""
+    """A bound was reached (size, queue, concurrency, rate); the call did not run. Back off, or send less.
+
+    ``retry_after_s``: when the one who refused thinks that it pays to ask it again; it travels in ``details``.
+    """
 
     status = Status.RESOURCE_EXHAUSTED
+
+    def __init__(self, message: str = "", *, retry_after_s: float | None = None, **facts: Any) -> None:
+        if retry_after_s is not None:
+            facts["details"] = _RETRY_AFTER + str(max(1, round(retry_after_s * 1000))).encode()
+        super().__init__(message, **facts)
+
+    @property
+    def retry_after_s(self) -> float | None:
+        """Seconds, or None where nothing was said."""
+        details = self.details or b""
+        number = details.removeprefix(_RETRY_AFTER)
+        if number == details or not number.isdigit() or len(number) > 9:
+            return None
+        return int(number) / 1000
 
 
 class Unimplemented(RpcError):

@@ -3,7 +3,9 @@
 from .codec import Codecs, MappedStream, client_codec, server_codec
 from .deadline import server_deadline
 from .degrade import degrade
+from .limit import Limits, RunTime, run_time, server_limit
 from .metrics import client_metrics, server_metrics
+from .readiness import server_readiness
 from .recover import recover
 from .switches import OWN_FALLBACK, Mode, Switches
 from .tracing import client_tracing, server_tracing
@@ -11,16 +13,21 @@ from .tracing import client_tracing, server_tracing
 __all__ = [
     "OWN_FALLBACK",
     "Codecs",
+    "Limits",
     "MappedStream",
     "Mode",
+    "RunTime",
     "Switches",
     "client_codec",
     "client_metrics",
     "client_tracing",
     "degrade",
     "recover",
+    "run_time",
     "server_codec",
     "server_deadline",
+    "server_limit",
     "server_metrics",
+    "server_readiness",
     "server_tracing",
 ]

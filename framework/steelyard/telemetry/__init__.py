@@ -6,9 +6,10 @@ from .naming import Ending, ending_of, method_name
 from .otlp import setup
 from .setting import telemetry_for
 from .stream import WatchedStream
-from .telemetry import CallInstruments, NodeReading, Telemetry
+from .telemetry import BatchInstruments, CallInstruments, NodeReading, Telemetry
 
 __all__ = [
+    "BatchInstruments",
     "CallInstruments",
     "CallSpan",
     "Ending",

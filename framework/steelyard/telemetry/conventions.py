@@ -45,6 +45,10 @@ SERVER_CALLS: Final = "steelyard.server.calls"
 CLIENT_ACTIVE_CALLS: Final = "steelyard.client.active_calls"
 SERVER_ACTIVE_CALLS: Final = "steelyard.server.active_calls"
 
+SERVER_BATCH_CALLS: Final = "steelyard.server.batch.calls"
+SERVER_BATCH_WAIT: Final = "steelyard.server.batch.wait"
+SERVER_BATCH_DURATION: Final = "steelyard.server.batch.duration"
+
 NODE_SHARE: Final = "steelyard.node.share"
 NODE_REFUSE_RATIO: Final = "steelyard.node.refuse_ratio"
 NODE_AVAILABILITY: Final = "steelyard.node.availability"
@@ -70,6 +74,9 @@ DURATION_BOUNDS_S: Final = (
     *(0.0001, 0.00025, 0.0005, 0.001, 0.0025),
     *(0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10),
 )
+
+# Batches are powers of two as often as not.
+BATCH_BOUNDS: Final = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 
 # On the server only these are the server's fault (conventions for gRPC spans); to a client every status but OK is one.
 SERVER_FAULTS: Final = frozenset(

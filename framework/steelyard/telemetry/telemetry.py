@@ -26,6 +26,7 @@ from opentelemetry.metrics import Counter, Histogram, Meter, MeterProvider, UpDo
 from opentelemetry.trace import Tracer, TracerProvider
 
 from .conventions import (
+    BATCH_BOUNDS,
     CLIENT_ACTIVE_CALLS,
     CLIENT_CALL_DURATION,
     CLIENT_CALLS,
@@ -40,6 +41,9 @@ from .conventions import (
     RESOURCE,
     SCHEMA_URL,
     SERVER_ACTIVE_CALLS,
+    SERVER_BATCH_CALLS,
+    SERVER_BATCH_DURATION,
+    SERVER_BATCH_WAIT,
     SERVER_CALL_DURATION,
     SERVER_CALLS,
     SERVER_UTILIZATION,
@@ -74,6 +78,15 @@ class CallInstruments:
     active: UpDownCounter
 
 
+@dataclass(frozen=True, slots=True)
+class BatchInstruments:
+    """Of each batch: its calls, how long its first one waited (s), and how long the handler took (s)."""
+
+    calls: Histogram
+    wait: Histogram
+    duration: Histogram
+
+
 class Telemetry:
     """A tracer, the instruments and the gauges, over given providers or over OpenTelemetry's global ones.
 
@@ -97,6 +110,7 @@ class Telemetry:
         self._tracer: Tracer | None = None
         self._client: CallInstruments | None = None
         self._server: CallInstruments | None = None
+        self._batches: BatchInstruments | None = None
         self._unpins: list[Callable[[], None]] = []
 
     def shared(self) -> Telemetry:
@@ -127,6 +141,11 @@ class Telemetry:
     def server(self) -> CallInstruments | None:
         """The serving side's instruments; None while nobody listens."""
         return self._server
+
+    @property
+    def batches(self) -> BatchInstruments | None:
+        """The instruments of batches; None while nobody listens."""
+        return self._batches if self.is_metering else None
 
     def inject(self, attachments: Mapping[str, str]) -> dict[str, str]:
         """*attachments* with the current trace context, in the application's format (by default W3C traceparent)."""
@@ -226,6 +245,7 @@ class Telemetry:
             meters = self._meter_provider or metrics.get_meter_provider()
             if _listens(meters) and _listens(meter := meters.get_meter(SYSTEM, schema_url=SCHEMA_URL)):
                 self._server = _instruments(meter, SERVER_CALL_DURATION, SERVER_CALLS, SERVER_ACTIVE_CALLS)
+                self._batches = _batch_instruments(meter)
                 self._client = _instruments(meter, CLIENT_CALL_DURATION, CLIENT_CALLS, CLIENT_ACTIVE_CALLS)
         return self
 
@@ -245,4 +265,22 @@ def _instruments(meter: Meter, duration: str, calls: str, active: str) -> CallIn
         ),
         meter.create_counter(calls, unit="{call}", description="Calls that have ended, by what they say of the node."),
         meter.create_up_down_counter(active, unit="{call}", description="Calls under way."),
+    )
+
+
+def _batch_instruments(meter: Meter) -> BatchInstruments:
+    def seconds(name: str, description: str) -> Histogram:
+        return meter.create_histogram(
+            name, unit="s", description=description, explicit_bucket_boundaries_advisory=DURATION_BOUNDS_S
+        )
+
+    return BatchInstruments(
+        meter.create_histogram(
+            SERVER_BATCH_CALLS,
+            unit="{call}",
+            description="Calls in a batch.",
+            explicit_bucket_boundaries_advisory=BATCH_BOUNDS,
+        ),
+        seconds(SERVER_BATCH_WAIT, "How long the first call of a batch waited for it to begin."),
+        seconds(SERVER_BATCH_DURATION, "How long the handler took for a batch."),
     )
