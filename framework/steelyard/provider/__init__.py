@@ -1,5 +1,8 @@
-"""The serving side: Provider."""
+"""The serving side: Provider, and what a service is given for its life."""
 
+from .batching import BatchStatistics
+from .hooks import Warm
+from .life import Health
 from .provider import Provider
 
-__all__ = ["Provider"]
+__all__ = ["BatchStatistics", "Health", "Provider", "Warm"]

@@ -65,8 +65,9 @@ def node_for(
     zone: str,
     weight: int,
     tags: Mapping[str, str],
+    state: NodeState,
 ) -> Node:
-    """The node of one exported service, ready now."""
+    """The node of one exported service, as it is now."""
     return Node(
         interface=spec.name,
         version=spec.version,
@@ -76,7 +77,7 @@ def node_for(
         application=application,
         methods=tuple(sorted(spec.methods)),
         weight=weight,
-        state=NodeState.READY,
+        state=state,
         started_at_ms=int(time.time() * 1000),
         zone=zone,
         hardware=hardware,

@@ -11,13 +11,24 @@ from typing import Any
 
 from steelyard.codec import MethodCodec, codec_for
 from steelyard.errors import ConfigError, RpcError, Unimplemented
-from steelyard.filter import server_codec, server_deadline, server_metrics, server_tracing
+from steelyard.filter import (
+    server_codec,
+    server_deadline,
+    server_limit,
+    server_metrics,
+    server_readiness,
+    server_tracing,
+)
+from steelyard.guard import ConcurrencyLimit
 from steelyard.invoke import Invoker, Position, Stack
 from steelyard.model import Invocation, Reply, ServiceSpec
 from steelyard.service import BoundMethod
-from steelyard.telemetry import Telemetry
+from steelyard.telemetry import Telemetry, WatchedStream
 from steelyard_registry.node import ServiceKey
 
+from .admission import Limit, limit_for
+from .batching import Batcher
+from .life import Life
 from .pool import HandlerPool
 
 
@@ -31,24 +42,39 @@ class Dispatcher:
         clock: Callable[[], float],
         address: Callable[[], str],
         edit: Callable[[Stack], Stack] | None = None,
+        *,
+        limit: Limit = None,
+        queue: int = 1024,
     ) -> None:
         self._services: dict[str, ServiceSpec] = {}
         self._keys: dict[str, list[str]] = {}
         self._methods: dict[tuple[str, str], BoundMethod] = {}
         self._codecs: dict[tuple[str, str], MethodCodec] = {}
+        self._lives: dict[str, Life] = {}
+        self._retired: list[Batcher] = []
+        self.batchers: dict[tuple[str, str], Batcher] = {}
+        self.limits: dict[tuple[str, str], ConcurrencyLimit] = {}
         self._pool = pool
+        self._telemetry = telemetry
+        self._clock = clock
+        self._limit = limit
+        self._queue = queue
         own = Stack(
             Position("tracing", server_tracing(telemetry, address), "the server's span covers all that follows"),
             Position("metrics", server_metrics(telemetry), "measures what the provider spends on a call"),
+            Position("readiness", server_readiness(self._refusal), "what is not ready refuses at once, and is counted"),
             Position("deadline", server_deadline(clock), "an expired call is not even decoded"),
+            Position(
+                "limit", server_limit(self.limits, clock), "sheds before a body is decoded; what expired is no load"
+            ),
             Position("codec", server_codec(self._codecs), "bytes outside, values inside"),
         )
         self.stack = edit(own) if edit else own
         self._invoke: Invoker = self.stack.build(self._run)
 
-    def add(self, spec: ServiceSpec, methods: Mapping[str, BoundMethod]) -> None:
-        """Makes a service callable. Raises ConfigError when its key is taken, and ContractError for a type that
-        cannot be carried."""
+    def add(self, spec: ServiceSpec, methods: Mapping[str, BoundMethod], life: Life | None = None) -> None:
+        """Makes a service callable, as far as its *life* allows. Raises ConfigError when its key is taken, and
+        ContractError for a type that cannot be carried."""
         key = spec.key
         if key in self._services:
             raise ConfigError(f"{key} is exported already by this provider; give one of the two another group")
@@ -56,6 +82,13 @@ class Dispatcher:
         for name, method in methods.items():
             self._methods[key, name] = method
             self._codecs[key, name] = codecs[name]
+            limit = limit_for(method, self._limit, self._pool.threads)
+            if limit is not None:
+                self.limits[key, name] = limit
+            if method.batch is not None:
+                self.batchers[key, name] = Batcher(method, self._pool, self._queue, self._clock, self._telemetry)
+        if life is not None:
+            self._lives[key] = life
         self._services[key] = spec
         self._keys.setdefault(spec.name, []).append(key)
 
@@ -63,6 +96,23 @@ class Dispatcher:
         """Takes a service back that was added; its calls under way are finished."""
         del self._services[spec.key]
         self._keys[spec.name].remove(spec.key)
+        self._lives.pop(spec.key, None)
+        for name in spec.methods:
+            batcher = self.batchers.pop((spec.key, name), None)
+            if batcher is not None:
+                self._retired.append(batcher)
+
+    async def run_inside(self, spec: ServiceSpec, method: str, args: tuple[Any, ...]) -> None:
+        """One call from within, through everything that runs a handler and past everything that guards it."""
+        reply = await self._run(Invocation(spec.key, method, args, spec=spec.methods[method]))
+        if reply.stream is not None:
+            async for _ in reply.stream:
+                pass
+
+    async def close(self) -> None:
+        """Ends batches. Idempotent."""
+        for batcher in (*self.batchers.values(), *self._retired):
+            await batcher.close()
 
     async def __call__(self, invocation: Invocation) -> Reply:
         spec = self._services.get(invocation.service) or self._resolve(invocation.service)
@@ -100,13 +150,37 @@ class Dispatcher:
         known = ", ".join(sorted(self._services)) or "nothing"
         raise Unimplemented(f"no service {service!r} here; exported: {known}")
 
+    def _refusal(self, service: str) -> RpcError | None:
+        life = self._lives.get(service)
+        return None if life is None or life.is_open else life.refusal()
+
     async def _run(self, invocation: Invocation) -> Reply:
         method = self._methods[invocation.service, invocation.method]
+        try:
+            reply = await self._answer(invocation, method)
+        except Exception as error:
+            self._note(invocation.service, method, error)
+            raise
+        if reply.stream is None:
+            return reply
+        return Reply(stream=WatchedStream(reply.stream, lambda error: self._note(invocation.service, method, error)))
+
+    def _note(self, service: str, method: BoundMethod, error: BaseException | None) -> None:
+        """Whether the device has failed is the life's to say; what the contract declares is an answer."""
+        life = self._lives.get(service)
+        if error is not None and life is not None and not isinstance(error, method.spec.raises):
+            life.note(error)
+
+    async def _answer(self, invocation: Invocation, method: BoundMethod) -> Reply:
         function, args = method.function, invocation.args
+        if method.batch is not None:
+            return Reply(value=await self.batchers[invocation.service, invocation.method](invocation))
         if not method.is_async:
+            pool, at, priority = self._pool, invocation.deadline_at, invocation.priority
+            line = method.spec.qualified_name
             if method.is_stream:
-                return Reply(stream=self._pool.iterate(function, args))
-            value = await self._pool.run(function, args, invocation.deadline_at)
+                return Reply(stream=pool.iterate(function, args, at, priority=priority, line=line))
+            value = await pool.run(function, args, at, priority=priority, line=line)
             # A plain wrapper around a coroutine function does not look asynchronous until it has been called.
             if not hasattr(value, "__await__"):
                 return Reply(value=value)

@@ -20,8 +20,19 @@ _END = object()
 class PooledItems(AsyncIterator[Any]):
     """What ``function(*args)`` iterates over. All steps run in one context, as those of a generator on the loop do."""
 
-    def __init__(self, pool: HandlerPool, function: Callable[..., Any], args: tuple[Any, ...]) -> None:
+    def __init__(
+        self,
+        pool: HandlerPool,
+        function: Callable[..., Any],
+        args: tuple[Any, ...],
+        deadline_at: float,
+        priority: int,
+        line: str,
+    ) -> None:
         self._pool = pool
+        self._deadline_at = deadline_at
+        self._priority = priority
+        self._line = line
         self._function = function
         self._args = args
         self._context = contextvars.copy_context()
@@ -31,7 +42,9 @@ class PooledItems(AsyncIterator[Any]):
         self._is_left = False
 
     async def __anext__(self) -> Any:
-        item = await self._pool.run(self._step, (), float("inf"), self._context)
+        item = await self._pool.run(
+            self._step, (), self._deadline_at, self._context, priority=self._priority, line=self._line
+        )
         if item is _END:
             raise StopAsyncIteration
         return item

@@ -1,8 +1,12 @@
-"""The pool for handlers that block: a declared number of threads and a bounded queue.
+"""The pool for handlers that block: a declared number of threads, and a bounded line of calls for each method.
 
 ``asyncio.to_thread`` would do, but its queue has no bound and nobody can see its length: a provider whose pool is
 behind must refuse at once (RESOURCE_EXHAUSTED, so that the consumer goes elsewhere) and must report how far behind
-it is.
+it is. And its order is that of arrival: here the more important go first, then the more urgent (``line``). A flood of
+one method fills that method's line and no other's.
+
+Threads do not hold a call until they run it: each turn takes whoever is first in line at that moment, so a late but
+urgent call overtakes, and a caller who has left takes no turn.
 """
 
 from __future__ import annotations
@@ -10,14 +14,18 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import logging
+import threading
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import Future
 from typing import Any
 
 from steelyard.errors import DeadlineExceeded, Overloaded, RpcError
+from steelyard.filter import run_time
 from steelyard.setting import whole_number
 
+from .busy import BusyMeter
 from .items import PooledItems
+from .line import Line, Place
 from .threads import DaemonThreads
 
 log = logging.getLogger(__name__)
@@ -26,9 +34,12 @@ log = logging.getLogger(__name__)
 MOST_THREADS = 10_000
 MOST_WAITING = 1_000_000
 
+FIRST = -1
+"""A class before all of the callers': what must not be refused."""
+
 
 class HandlerPool:
-    """``threads``: handlers at once. ``queue``: calls that may wait for a thread; more are refused."""
+    """``threads``: handlers at once. ``queue``: calls of one method that may wait for a thread; more are refused."""
 
     def __init__(self, threads: int, queue: int, clock: Callable[[], float]) -> None:
         whole_number("threads", threads, 1, MOST_THREADS)
@@ -37,17 +48,26 @@ class HandlerPool:
         self._threads = threads
         self._queue = queue
         self._clock = clock
-        self._taken = 0
+        self._lock = threading.Lock()
+        self._lines: dict[str, Line] = {}
+        self._waiting = 0
+        self._turns = 0
+        self.busy = BusyMeter(threads, clock)
+
+    @property
+    def threads(self) -> int:
+        """Handlers at once."""
+        return self._threads
 
     @property
     def queue_depth(self) -> int:
         """Calls that wait for a thread."""
-        return max(0, self._taken - self._threads)
+        return max(0, self.taken - self._threads)
 
     @property
     def taken(self) -> int:
         """Calls that run or wait."""
-        return self._taken
+        return self.busy.running + self._waiting
 
     async def run(
         self,
@@ -55,15 +75,19 @@ class HandlerPool:
         args: tuple[Any, ...],
         deadline_at: float,
         context: contextvars.Context | None = None,
+        *,
+        priority: int = 1,
+        line: str = "",
     ) -> Any:
-        """The function's result; it runs in *context*, by default in a copy of the caller's. Raises Overloaded when the
-        queue is full, and DeadlineExceeded when no thread was free in time: then it has not run."""
-        if self._taken >= self._threads + self._queue:
-            raise Overloaded(f"{self._threads} handler threads are busy and {self._queue} calls wait already")
+        """The function's result; it runs in *context*, by default in a copy of the caller's. *line* names the method.
+        Raises Overloaded when its line is full of calls that are as important, and DeadlineExceeded when no thread was
+        free in time: then it has not run. Overloaded also meets one who waits and has to make room."""
         inside = contextvars.copy_context() if context is None else context
+        ran = run_time.get()
 
         def work() -> Any:
-            if self._clock() >= deadline_at:
+            began_s = self._clock()
+            if began_s >= deadline_at:
                 raise DeadlineExceeded("the deadline was over before a handler thread was free", may_have_run=False)
             try:
                 return inside.run(function, *args)
@@ -75,12 +99,23 @@ class HandlerPool:
                 # A future cannot carry the first (the caller would wait for ever), the second would look like the
                 # proper end of a stream, and the third like a caller who has left.
                 raise RuntimeError(f"the handler raised {type(error).__name__}") from error
+            finally:
+                if ran is not None:
+                    ran.seconds = self._clock() - began_s
 
-        return await asyncio.wrap_future(self._start(work))
+        return await asyncio.wrap_future(self._join(work, line, priority, deadline_at))
 
-    def iterate(self, function: Callable[..., Any], args: tuple[Any, ...]) -> AsyncIterator[Any]:
+    def iterate(
+        self,
+        function: Callable[..., Any],
+        args: tuple[Any, ...],
+        deadline_at: float = float("inf"),
+        *,
+        priority: int = 1,
+        line: str = "",
+    ) -> AsyncIterator[Any]:
         """The items of a blocking iterator, each fetched in the pool."""
-        return PooledItems(self, function, args)
+        return PooledItems(self, function, args, deadline_at, priority, line)
 
     async def clean_up(self, function: Callable[[], None], context: contextvars.Context) -> None:
         """Runs what must not be refused. An error is logged: the one who would have to hear of it has left."""
@@ -92,37 +127,90 @@ class HandlerPool:
                 log.exception("a handler's clean-up raised")
 
         try:
-            future = self._start(work)
+            future = self._join(work, "", FIRST, float("inf"))
         except RuntimeError:  # the pool has closed: the garbage collector closes what is left
             return
         await asyncio.wrap_future(future)
 
-    def _start(self, work: Callable[[], Any]) -> Future[Any]:
-        self._taken += 1
-        try:
-            future = self._executor.submit(work)
-        except BaseException:
-            self._taken -= 1
-            raise
-        loop = asyncio.get_running_loop()
-        # The slot is the thread's, not the caller's: a caller who leaves does not stop the thread, so the slot
-        # comes back only when the thread is done.
-        future.add_done_callback(lambda done: self._give_back(loop, done))
-        return future
-
     def close(self) -> None:
         """Ends the threads when they are done; waiting calls are cancelled. Handlers that still run do not keep the
         process, and are told of in the log."""
-        running = min(self._taken, self._threads)
-        if running:
-            log.warning("%d blocking handlers still run; they end with the process", running)
+        if self.busy.running:
+            log.warning("%d blocking handlers still run; they end with the process", self.busy.running)
         self._executor.close()
+        with self._lock:
+            left = [place for line in self._lines.values() for place in line.clear()]
+            self._waiting = 0
+        for place in left:
+            place.item[0].cancel()
 
-    def _give_back(self, loop: asyncio.AbstractEventLoop, _: Future[Any]) -> None:
+    def _join(self, work: Callable[[], Any], name: str, priority: int, deadline_at: float) -> Future[Any]:
+        future: Future[Any] = Future()
+        with self._lock:
+            line = self._lines.get(name)
+            if line is None:
+                line = self._lines[name] = Line()
+            # Idle threads will take theirs in a moment: those are no more in line than somebody at an open door.
+            room = self._queue + max(0, self._threads - self.busy.running) - len(line)
+            loser = line.worse_than(priority) if room <= 0 else None
+            if room <= 0 and loser is None and priority != FIRST:
+                raise self._full(len(line))
+            self._waiting -= loser is not None
+            place = line.join((future, work), priority=priority, deadline_at=deadline_at, now_s=self._clock())
+            self._waiting += 1
+            if self._turns < self._waiting:
+                try:
+                    self._executor.submit(self._take_turn)
+                except BaseException:
+                    line.leave(place)
+                    self._waiting -= 1
+                    raise
+                self._turns += 1
+        if loser is not None:
+            _refuse(loser.item[0], self._full(self._queue))
+        future.add_done_callback(lambda done: self._left(line, place) if done.cancelled() else None)
+        return future
+
+    def _full(self, waiting: int) -> Overloaded:
+        return Overloaded(f"{self._threads} handler threads are busy and {waiting} calls wait already")
+
+    def _left(self, line: Line, place: Place) -> None:
+        """A caller has gone: nobody waits for its turn."""
+        with self._lock:
+            if not place.is_out:
+                line.leave(place)
+                self._waiting -= 1
+
+    def _take_turn(self) -> None:
+        """In a thread: whoever is first in line now."""
+        with self._lock:
+            self._turns -= 1
+            place = self._first()
+            if place is None:
+                return
+            self._waiting -= 1
+            self.busy.__enter__()  # under the lock, so that it is never counted twice or not at all
+        future, work = place.item
         try:
-            loop.call_soon_threadsafe(self._free)
-        except RuntimeError:  # the loop has closed before the thread was done: there is nobody left to count for
-            pass
+            if future.set_running_or_notify_cancel():
+                _settle(future, work)
+        finally:
+            self.busy.__exit__()
 
-    def _free(self) -> None:
-        self._taken -= 1
+    def _first(self) -> Place | None:
+        lines = [(head, number, line) for number, line in enumerate(self._lines.values()) if (head := line.head())]
+        return min(lines)[2].next() if lines else None
+
+
+def _settle(future: Future[Any], work: Callable[[], Any]) -> None:
+    try:
+        result = work()
+    except BaseException as error:  # SystemExit too: it is for whoever waits, and a thread has nobody else to tell
+        future.set_exception(error)
+    else:
+        future.set_result(result)
+
+
+def _refuse(future: Future[Any], error: Overloaded) -> None:
+    if future.set_running_or_notify_cancel():
+        future.set_exception(error)

@@ -14,12 +14,12 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self
 
 from steelyard.cluster import checked_registry, open_at
-from steelyard.errors import ConfigError, RegistryUnavailable
+from steelyard.errors import ConfigError
+from steelyard.guard import ConcurrencySettings
 from steelyard.hardware import Sampler, detect, detect_zone, gpu_source, load_nvml
 from steelyard.invoke import Stack
 from steelyard.model import LoadReport
@@ -27,10 +27,13 @@ from steelyard.service import bind, implemented_spec, service_spec
 from steelyard.setting import checked, function, instance, seconds, text, texts, whole_number
 from steelyard.telemetry import Telemetry, telemetry_for
 from steelyard.wire import Listener, WireLimits, lane_tag
-from steelyard_registry import Hardware, MalformedUrl, Node, NodeState, Registration, Registry, RegistryError
+from steelyard_registry import Hardware, Node, NodeState, Registry
 
 from .announce import hosts, node_for
 from .dispatch import Dispatcher
+from .exports import Exports
+from .hooks import Warm, hooks_for
+from .life import Health
 from .pool import HandlerPool
 
 log = logging.getLogger(__name__)
@@ -56,9 +59,11 @@ class Provider:
     advertise (None: the one that reaches the registry; 0.0.0.0 or :: listens on all addresses and
     advertises that one); ``port`` 0 takes a free one. ``tags`` are the user's own; ``hardware`` overrides what is
     detected, key by key (kind, model, cores, quota, memory, accelerators). ``threads`` and ``queue`` bound the pool of
-    handlers that block. ``utilization`` adds named sources of load, each a function that gives a busy share in [0, 1],
-    or None when it cannot tell. ``drain_s``: how long accepted calls may take on the way out. ``lane_port``: the port
-    of the fast lane beside gRPC (0: any free one; None: no lanes, neither TCP nor a Unix socket).
+    handlers that block, and the calls of each method that may wait for it. ``limit``: the concurrency limit of methods
+    (None: handlers that block and batches have one; False: none has; settings: all but streams). ``utilization`` adds
+    named sources of load, each a function that gives a busy share in [0, 1], or None when it cannot tell. ``drain_s``:
+    how long accepted calls may take on the way out. ``lane_port``: the port of the fast lane beside gRPC (0: any free
+    one; None: no lanes, neither TCP nor a Unix socket).
     """
 
     def __init__(
@@ -80,6 +85,7 @@ class Provider:
         registry_wait_s: float | None = 10.0,
         drain_s: float = 10.0,
         stack: Callable[[Stack], Stack] | None = None,
+        limit: ConcurrencySettings | bool | None = None,
         lane_port: int | None = 0,
     ) -> None:
         self._registry_at = checked_registry("registry", registry)
@@ -95,13 +101,16 @@ class Provider:
         self._zone = detect_zone() if zone is None else text("zone", zone)
         self._weight = _checked_weight(weight)
         self._drain_s = seconds("drain_s", drain_s)
+        instance("limit", limit, ConcurrencySettings | bool | None, "ConcurrencySettings, True, False or None")
         self._limits = WireLimits() if limits is None else instance("limits", limits, WireLimits, "a WireLimits")
         if stack is not None:
             function("stack", stack)
         self._telemetry = telemetry_for(telemetry, service_name=application or "steelyard-provider")
         threads = min(32, (os.cpu_count() or 1) + 4) if threads is None else threads
         self._pool = HandlerPool(threads, queue, time.monotonic)
-        self._dispatcher = Dispatcher(self._telemetry, self._pool, time.monotonic, lambda: self.address, stack)
+        self._dispatcher = Dispatcher(
+            self._telemetry, self._pool, time.monotonic, lambda: self.address, stack, limit=limit, queue=queue
+        )
         self._sampler = Sampler()
         sources = {} if utilization is None else dict(instance("utilization", utilization, Mapping, "a mapping"))
         nvml = load_nvml()
@@ -111,7 +120,7 @@ class Provider:
             self._sampler.add_source(text("utilization", name), function(f"utilization of {name!r}", source))
         self._registry: Registry | None = None
         self._listener: Listener | None = None
-        self._registrations: list[Registration] = []
+        self._exports = Exports(self._dispatcher)
         self._reporting: asyncio.Task[None] | None = None
         self._closing: asyncio.Task[None] | None = None
         self._advertised = ""
@@ -138,7 +147,12 @@ class Provider:
     @property
     def nodes(self) -> tuple[Node, ...]:
         """What this provider has registered."""
-        return tuple(registration.node for registration in self._registrations)
+        return self._exports.nodes
+
+    @property
+    def states(self) -> Mapping[str, NodeState]:
+        """Where each exported service is in its life, by service key."""
+        return self._exports.states
 
     @property
     def in_flight(self) -> int:
@@ -173,35 +187,59 @@ class Provider:
         self._telemetry.observe_utilization(lambda: self._sampler.utilization)
         self._reporting = asyncio.get_running_loop().create_task(self._report(), name="load reports")
 
-    async def export(self, implementation: Any, *, contract: type | None = None, weight: int | None = None) -> Node:
-        """Serves an instance, and registers it. *contract* names the declared service when the implementation fulfils
-        more than one. Raises ContractError naming both signatures when a method is missing or does not match,
+    async def export(
+        self,
+        implementation: Any,
+        *,
+        contract: type | None = None,
+        weight: int | None = None,
+        load: Callable[[], Any] | None = None,
+        warm_up: Warm | Callable[[], Any] | None = None,
+        health: Health | Callable[[], Any] | None = None,
+    ) -> Node:
+        """Serves an instance, and registers it; returns when it is ready. *contract* names the declared service when
+        the implementation fulfils more than one.
+
+        With a *load* or a *warm_up* it is registered first, in a state that nobody picks, and becomes ready when these
+        are done: *load* brings the model into memory, *warm_up* is ``Warm(n=..., args=...)`` for real calls or a
+        function of its own. *health* is asked from time to time; when it fails, or a call fails in a way that says that
+        the device has (``life``), the service is failed and takes no calls until it is well again. Without them the
+        implementation's own methods ``warm_up()`` and ``health()`` are taken, if it has any. Plain functions may block.
+
+        Raises ContractError naming both signatures when a method is missing or does not match,
         ConfigError for a service that this provider exports already, and RegistryUnavailable when the registry refuses;
         what is not registered is not served either."""
         registry = self._opened()
         spec = service_spec(contract) if contract is not None else implemented_spec(implementation)
-        node = node_for(
-            spec,
-            host=self._advertised,
-            port=self._port,
-            application=self._application,
-            hardware=self._hardware,
-            zone=self._zone,
-            weight=self._weight if weight is None else _checked_weight(weight),
-            tags={**self._lanes(), **self._tags},
+        methods = bind(spec, implementation)
+        hooks = hooks_for(
+            methods,
+            implementation,
+            lambda method, args: self._dispatcher.run_inside(spec, method, args),
+            load=load,
+            warm_up=warm_up,
+            health=health,
         )
-        self._dispatcher.add(spec, bind(spec, implementation))
-        try:
-            registration = await _register(registry, node)
-        except BaseException:
-            self._dispatcher.remove(spec)
-            raise
+
+        def node(state: NodeState) -> Node:
+            return node_for(
+                spec,
+                host=self._advertised,
+                port=self._port,
+                application=self._application,
+                hardware=self._hardware,
+                zone=self._zone,
+                weight=self._weight if weight is None else _checked_weight(weight),
+                tags={**self._lanes(), **self._tags},
+                state=state,
+            )
+
+        exported = await self._exports.add(registry, spec, methods, hooks, node)
         if self._closing is not None:  # in the meantime
-            await _leave(registration)
+            await self._exports.leave()
             self._opened()
-        self._registrations.append(registration)
-        log.info("%s is served at %s and registered at %s", spec.key, node.address, registry.url)
-        return node
+        log.info("%s is %s at %s and registered at %s", spec.key, exported.state, exported.address, registry.url)
+        return exported
 
     def _lanes(self) -> dict[str, str]:
         """The tag that tells consumers of the fast lanes."""
@@ -244,14 +282,13 @@ class Provider:
             last.callback(self._pool.close)
             last.push_async_callback(asyncio.to_thread, self._sampler.stop)
             last.push_async_callback(self._close_registry)
+            last.push_async_callback(self._dispatcher.close)
             last.push_async_callback(listener.close)
             last.push_async_callback(self._end_reports)
             async with asyncio.TaskGroup() as group:
                 draining = group.create_task(listener.drain(self._drain_s))
                 await asyncio.sleep(0)  # DRAIN is on its way before the registry hears of it
-                registrations, self._registrations = self._registrations, []
-                for registration in registrations:
-                    group.create_task(_leave(registration))
+                group.create_task(self._exports.leave())
             if not draining.result():
                 log.warning("%d calls still run after %g s and are cancelled", listener.in_flight, self._drain_s)
 
@@ -295,28 +332,6 @@ class Provider:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.close()
-
-
-async def _register(registry: Registry, node: Node) -> Registration:
-    try:
-        return await registry.register(node)
-    except MalformedUrl as error:
-        raise ConfigError(f"{node.identity} cannot be registered: {error}") from error
-    except RegistryError as error:
-        raise RegistryUnavailable(f"{node.identity} could not be registered: {error}") from error
-
-
-async def _leave(registration: Registration) -> None:
-    """Says "draining" before it goes: a registry then knows that an empty list is meant, and not its own fault. Raises
-    nothing: the accepted calls are finished in any case."""
-    try:
-        await registration.update(replace(registration.node, state=NodeState.DRAINING))
-    except Exception as error:
-        log.debug("%s could not be marked as draining: %s", registration.node.identity, error)
-    try:
-        await registration.withdraw()
-    except Exception as error:
-        log.warning("%s could not be withdrawn from the registry: %s", registration.node.identity, error)
 
 
 def _checked_weight(weight: int) -> int:

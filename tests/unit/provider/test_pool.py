@@ -72,6 +72,7 @@ async def test_a_call_that_expired_in_the_queue_is_not_run() -> None:
     gate = threading.Event()
     ran = []
     first = asyncio.ensure_future(pool.run(gate.wait, (5,), FOREVER))
+    await asyncio.sleep(0.02)  # until it runs: while both wait, the more urgent goes first
     late = asyncio.ensure_future(pool.run(ran.append, ("late",), time.monotonic() + 0.01))
     await asyncio.sleep(0.05)
     gate.set()

@@ -147,7 +147,7 @@ async def test_one_step_that_fails_does_not_keep_the_others_from_their_work(
         async def withdraw() -> None:
             raise ConnectionError("the registry is away")
 
-        monkeypatch.setattr(provider._registrations[0], "withdraw", withdraw)
+        monkeypatch.setattr(provider._exports._exports[0].announcement.registration, "withdraw", withdraw)
         await provider.close()
         assert "could not be withdrawn from the registry: the registry is away" in caplog.text
         async with Provider(url, port=port, drain_s=0.1) as next_one:  # the port is free again
