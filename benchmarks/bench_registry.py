@@ -87,10 +87,13 @@ class Place:
 class Silent(ChannelPool):
     """Ten thousand connections are not what is measured: these stay idle."""
 
-    def acquire(self, address: str, on_state: Any = None) -> Any:
+    def acquire(self, *_: Any) -> Any:
         return _IDLE
 
-    def release(self, address: str, on_state: Any = None) -> None:
+    def release(self, *_: Any) -> None:
+        pass
+
+    def advise(self, *_: Any) -> None:
         pass
 
 

@@ -292,6 +292,38 @@ def sim(
         )
 
 
+@app.command()
+def registry(
+    registry: options.Registry = None,
+    repair: Annotated[
+        bool,
+        typer.Option("--repair", help="Check the embedded registry's file; remove ended and unreadable entries."),
+    ] = False,
+    is_json: Annotated[bool, typer.Option("--json", help="One JSON document.")] = False,
+    registry_wait: options.RegistryWait = "10",
+    debug: options.Debug = False,
+) -> None:
+    """Show what a registry holds, without calling anybody; check and clean the embedded one.
+
+    With --json: {"registry", "keeps_rules", "services": [{"interface", "nodes": [{"address", "state"}], "skipped",
+    "is_stale"}]}; with --repair {"registry", "is_sound", "expired", "unreadable"}. Living processes restore their own
+    entries, so that repairing takes nothing from them.
+    """
+    from .logs import log_to_stderr
+
+    with reported("registry", is_debug=debug, on_error=_json_error if is_json else None):
+        log_to_stderr("debug" if debug else "error")
+        from . import registry as listing
+
+        if repair:
+            listing.run_repair(registry, is_json=is_json)
+            return
+        import asyncio
+
+        asked = listing.Asked(registry=registry, registry_wait_s=options.wait_s(registry_wait))
+        listing.show(asyncio.run(listing.look(asked)), is_json=is_json)
+
+
 def _json_error(error: BaseException) -> None:
     from .output import error_document, write_document
 

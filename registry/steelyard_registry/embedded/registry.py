@@ -22,6 +22,7 @@ from ..node import Node, ServiceKey
 from ..rules import GROUP, Rule, check_rule
 from ..url import provider_url
 from .location import database_path
+from .repair import Repair, repair_file
 from .store import Store
 from .worker import Lists, Worker
 
@@ -114,6 +115,10 @@ class EmbeddedRegistry(Backend):
         self.require_open()
         worker = self._require_worker()
         return await worker.send(worker.store.services)
+
+    def repair(self) -> Repair:
+        """Check and clean the file, for an operator; works before ``open``. Blocking. Raises RegistryError."""
+        return repair_file(self._path)
 
     async def put(self, entry_id: str, node: Node) -> None:
         """Show *node* under *entry_id*, and keep it alive from now on."""

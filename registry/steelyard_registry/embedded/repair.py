@@ -1,0 +1,56 @@
+"""Checking and cleaning the file from outside, for an operator. Living holders restore their entries by themselves."""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..errors import MalformedUrl, RegistryError
+from ..url import parse_provider_url
+from .store import explained
+
+
+@dataclass(frozen=True, slots=True)
+class Repair:
+    """``expired`` and ``unreadable`` entries were removed; a file that is not sound cannot be mended here."""
+
+    is_sound: bool
+    expired: int
+    unreadable: int
+
+
+def repair_file(path: Path) -> Repair:
+    """Raises RegistryError when *path* is not there or not a registry's file."""
+    if not path.is_file():
+        raise RegistryError(f"{path} is not there; nothing to repair")
+    try:
+        with closing(sqlite3.connect(path, timeout=5.0, isolation_level=None)) as connection:
+            if connection.execute("PRAGMA quick_check").fetchone()[0] != "ok":
+                return Repair(is_sound=False, expired=0, unreadable=0)
+            return _clean(connection)
+    except sqlite3.Error as error:
+        raise explained(path, error) from error
+
+
+def _clean(connection: sqlite3.Connection) -> Repair:
+    connection.execute("BEGIN IMMEDIATE")
+    now_s = time.monotonic()  # after the lock: see store
+    rows = connection.execute("SELECT entry, url, beat_at_s, lease_s FROM nodes").fetchall()
+    expired = {entry for entry, _, beat_at_s, lease_s in rows if not beat_at_s <= now_s < beat_at_s + lease_s}
+    unreadable = {entry for entry, url, _, _ in rows if entry not in expired and not _is_readable(url)}
+    connection.executemany("DELETE FROM nodes WHERE entry = ?", [(entry,) for entry in expired | unreadable])
+    if expired or unreadable:
+        connection.execute("UPDATE lists SET version = version + 1")
+    connection.execute("COMMIT")
+    return Repair(is_sound=True, expired=len(expired), unreadable=len(unreadable))
+
+
+def _is_readable(url: str) -> bool:
+    try:
+        parse_provider_url(url)
+    except MalformedUrl:
+        return False
+    return True
