@@ -43,6 +43,7 @@ _CANNOT_ANSWER = frozenset(
     }
 )
 
+_PASS = Admission.PASS
 _WHY = {
     Admission.DEGRADE_FAILING: "calls to the healthy nodes fail, and this one was not sent",
     Admission.DEGRADE_WAITING: "it would not be answered in time, and was not sent",
@@ -84,7 +85,7 @@ def degrade(
             admission = protection.admit(
                 invocation.method, invocation.priority, invocation.deadline_at - now_s, now_s, dice
             )
-            if not admission.is_sent:
+            if admission is not _PASS and not admission.is_sent:
                 return method.refuse(invocation, switch, _WHY[admission])
         if method.has_fallback or switch is not None:
             return method.send(invocation, following, switch)

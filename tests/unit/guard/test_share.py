@@ -11,13 +11,7 @@ from steelyard.guard.protection.share import DegradedShare, spread
 
 
 def period(share: DegradedShare, asked: int, ok: int, failed: int, *, is_on: bool = True) -> float:
-    for _ in range(asked):
-        share.asked(1)
-    for _ in range(ok):
-        share.ended(True)
-    for _ in range(failed):
-        share.ended(False)
-    share.close(is_on)
+    share.close({1: asked}, ok, failed, is_on=is_on)
     return share.share
 
 

@@ -35,7 +35,7 @@ class Backend:
             while self.ends and self.ends[0][0] <= next_s:
                 ended_s, latency_s = heapq.heappop(self.ends)
                 self.wait.in_flight -= 1
-                self.wait.ended(ended_s, True, latency_s)
+                self.wait.answered(ended_s, latency_s)
                 longest_s = max(longest_s, latency_s)
             if next_s >= period_s:
                 self.wait.advance(next_s)
@@ -99,7 +99,7 @@ def test_a_burst_is_no_queue() -> None:
             now_s = second + call / 5
             wait.in_flight += 1
             wait.in_flight -= 1
-            wait.ended(now_s + 0.01, True, 0.01)
+            wait.answered(now_s + 0.01, 0.01)
         wait.close_period(is_base=True)
     wait.in_flight = 200  # then two hundred at once, to a cluster that has room for them
     wait.advance(10.05)
@@ -116,14 +116,14 @@ def test_a_standstill_of_this_process_is_no_queue() -> None:
     wait, now_s = backend.wait, backend.now_s + 0.6  # nothing of ours ran
     for _ in range(10):
         wait.in_flight -= 1
-        wait.ended(now_s, True, 0.62)  # answers that lay here
+        wait.answered(now_s, 0.62)  # answers that lay here
     wait.in_flight += 300  # and the calls of that time, all at once
     wait.advance(now_s + 0.06)
     assert wait.expected_s() is not None
     assert wait.expected_s() > 0.9  # type: ignore[operator]
     assert not wait.is_too_long(1.0, 0.5)
     for step in range(2, 20):  # still late after a second of looking: then it is one
-        wait.ended(now_s + step * 0.06, True, 0.62)
+        wait.answered(now_s + step * 0.06, 0.62)
         wait.advance(now_s + step * 0.06)
     assert wait.is_too_long(1.0, 0.5)
 

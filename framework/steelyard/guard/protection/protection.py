@@ -29,6 +29,7 @@ from .wait import MethodWait
 Dice = Callable[[], float]
 OnEvent = Callable[[ProtectionEvent], None]
 
+_PASS = Admission.PASS
 _KEPT_EVENTS = 100
 # The waiting law remembers so many methods at most; a service has a handful, a generic caller may invent names.
 _MOST_METHODS = 1024
@@ -51,7 +52,8 @@ class Protection:
         self._events: deque[ProtectionEvent] = deque(maxlen=_KEPT_EVENTS)
         self._down = self._good = 0
         self._waits_now = self._waits_last = False
-        self._asked_now = self._degraded_now = 0
+        self._asked_now: dict[int, int] = {}  # by priority
+        self._degraded_now = self._ok_now = self._failed_now = 0
         self._last_degraded_share = 0.0
         self._sent_at_s: dict[int, float] = {}
         self._asked = self._failing = self._waiting = self._probes = 0
@@ -83,11 +85,11 @@ class Protection:
 
     def admit(self, method: str, priority: int, remaining_s: float, now_s: float, dice: Dice) -> Admission:
         """Whether a call may be sent. *remaining_s*: until its deadline; infinite where it has none."""
-        self._asked_now += 1
-        self._share.asked(priority)
+        asked = self._asked_now
+        asked[priority] = asked.get(priority, 0) + 1
         settings = self.settings
         if not settings.degrades:
-            return Admission.PASS
+            return _PASS
         wait = self._waits.get(method)
         if (
             wait is not None
@@ -105,7 +107,7 @@ class Protection:
             return Admission.PROBE
         if chances:
             self._sent_at_s[priority] = now_s
-        return Admission.PASS
+        return _PASS
 
     def started(self, method: str, now_s: float) -> None:
         """A call that was admitted is sent."""
@@ -121,10 +123,14 @@ class Protection:
         """A call that was started is over. *is_ok* None: it says nothing (the caller left, or asked for nonsense)."""
         wait = self._waits.get(method)
         if wait is not None:
-            wait.in_flight = max(0, wait.in_flight - 1)
-            wait.ended(now_s, is_ok is True, latency_s)
-        if is_ok is not None:
-            self._share.ended(is_ok)
+            if wait.in_flight:
+                wait.in_flight -= 1
+            if is_ok:
+                wait.answered(now_s, latency_s)
+        if is_ok:
+            self._ok_now += 1
+        elif is_ok is not None:
+            self._failed_now += 1
 
     def node_ended(self, node: str, is_ok: bool) -> None:
         """One attempt at one node succeeded or failed."""
@@ -159,15 +165,17 @@ class Protection:
     def tick(self, now_s: float) -> None:
         """One period has passed."""
         averages = self._averages = self._trend.close(is_quiet=self._level is Level.NONE)
-        degraded, asked = self._degraded_now, self._asked_now
+        degraded, asked = self._degraded_now, sum(self._asked_now.values())
         self._last_degraded_share = degraded / asked if asked else 0.0
         self._asked += asked
-        self._asked_now = self._degraded_now = 0
         for wait in self._waits.values():
             wait.advance(now_s)
             wait.close_period(is_base=not self._waits_now)
         self._waits_last, self._waits_now = self._waits_now, False
-        self._share.close(is_on=self._level >= Level.DEGRADE and self.settings.degrades)
+        is_on = self._level >= Level.DEGRADE and self.settings.degrades
+        self._share.close(self._asked_now, self._ok_now, self._failed_now, is_on=is_on)
+        self._asked_now = {}
+        self._degraded_now = self._ok_now = self._failed_now = 0
         is_good = averages.direction is Direction.GOOD and not degraded and not self._share.share
         self._down = self._down + 1 if averages.direction is Direction.DOWN else 0
         self._good = self._good + 1 if is_good else 0
@@ -215,7 +223,7 @@ class Protection:
             degraded_share=self._share.share,
             last_degraded_share=self._last_degraded_share,
             chances=dict(self._share.chances),
-            asked=self._asked + self._asked_now,
+            asked=self._asked + sum(self._asked_now.values()),
             degraded_failing=self._failing,
             degraded_waiting=self._waiting,
             degraded_by_priority=dict(self._by_priority),

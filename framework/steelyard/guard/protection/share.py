@@ -23,43 +23,29 @@ from .settings import ProtectionSettings
 
 
 class DegradedShare:
-    """``share`` of all calls in [0, 1], and ``chances`` by priority. Counts are of the running period."""
+    """``share`` of all calls in [0, 1], and ``chances`` by priority. The counts are the caller's (it counts at every
+    call) and of one period: *asked* by priority, and how those ended that were let through."""
 
     def __init__(self, settings: ProtectionSettings) -> None:
         self._settings = settings
         self.share = 0.0
         self.chances: dict[int, float] = {}
         self.target = 0.0
-        self._asked: dict[int, int] = {}
-        self._ok = 0
-        self._failed = 0
 
-    def asked(self, priority: int) -> None:
-        self._asked[priority] = self._asked.get(priority, 0) + 1
-
-    def ended(self, is_ok: bool) -> None:
-        """A call that was let through is over."""
-        if is_ok:
-            self._ok += 1
-        else:
-            self._failed += 1
-
-    def close(self, is_on: bool) -> None:
+    def close(self, asked: Mapping[int, int], ok: int, failed: int, *, is_on: bool) -> None:
         """Ends a period. *is_on*: the level calls for degrading; otherwise there is no new share, but one that is left
         goes its gradual way."""
-        asked, ok, failed = sum(self._asked.values()), self._ok, self._failed
+        calls = sum(asked.values())
         settings = self._settings
-        self.target = max(0.0, (asked - settings.k * ok) / (asked + 1)) if is_on and asked else 0.0
+        self.target = max(0.0, (calls - settings.k * ok) / (calls + 1)) if is_on and calls else 0.0
         if self.target > self.share:
             self.share = self.target
         elif self.share and ok and failed * settings.k <= ok + failed:
             self.share = max(self.target, self.share / 2)
             if self.share < settings.least_share and not failed:
                 self.share = 0.0
-        if asked or not self.share:
-            self.chances = spread(self.share, self._asked)
-        self._asked = {}
-        self._ok = self._failed = 0
+        if calls or not self.share:
+            self.chances = spread(self.share, asked)
 
 
 def spread(share: float, asked: Mapping[int, int]) -> dict[int, float]:

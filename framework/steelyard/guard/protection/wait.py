@@ -23,7 +23,8 @@ from __future__ import annotations
 import math
 from collections import deque
 
-_BUCKET_S = 0.05
+_BUCKETS_PER_S = 20
+_BUCKET_S = 1 / _BUCKETS_PER_S
 _BUCKETS = 20
 _NEWEST = 4  # buckets: a rise of the rate is believed at once, a fall after a second
 _RECENT = 2  # buckets: latencies are believed at once, up and down
@@ -43,6 +44,8 @@ class MethodWait:
     __slots__ = (
         "_at",
         "_base",
+        "_bucket_calls",
+        "_bucket_latency_s",
         "_counts",
         "_new_calls",
         "_new_latency_s",
@@ -66,27 +69,30 @@ class MethodWait:
         self._base: deque[float] = deque(maxlen=_BASE_PERIODS)
         self._seen_at_s = math.inf
         self._trusted_from_s = -math.inf
+        self._bucket_calls = 0
+        self._bucket_latency_s = 0.0
         self._new_calls = 0
         self._new_latency_s = 0.0
 
-    def ended(self, now_s: float, is_ok: bool, latency_s: float) -> None:
-        """One call is over (``in_flight`` is the caller's to count). Failures answer nothing and are not counted."""
-        if is_ok:
+    def answered(self, now_s: float, latency_s: float) -> None:
+        """One call was answered (``in_flight`` is the caller's to count). Failures answer nothing and are not
+        counted."""
+        if now_s * _BUCKETS_PER_S >= self._at + 1 or now_s - self._seen_at_s > _STALL_S:
             self.advance(now_s)
-            self._counts[self._at % _BUCKETS] += 1
-            self._sums_s[self._at % _BUCKETS] += latency_s
-            self._new_calls += 1
-            self._new_latency_s += latency_s
+        self._seen_at_s = now_s
+        self._bucket_calls += 1
+        self._bucket_latency_s += latency_s
 
     def advance(self, now_s: float) -> None:
         """Reads the rate and the recent latency anew, twenty times a second."""
         if now_s - self._seen_at_s > _STALL_S:
             self._trusted_from_s = now_s + _AFTER_STALL_S
         self._seen_at_s = now_s
-        at = int(now_s / _BUCKET_S)
+        at = int(now_s * _BUCKETS_PER_S)
         steps = at - self._at
         if steps <= 0:
             return
+        self._close_bucket()
         for step in range(1, min(steps, _BUCKETS) + 1):
             self._counts[(self._at + step) % _BUCKETS] = 0
             self._sums_s[(self._at + step) % _BUCKETS] = 0.0
@@ -101,8 +107,18 @@ class MethodWait:
         elif not self.rate_per_s:
             self.recent_s = 0.0
 
+    def _close_bucket(self) -> None:
+        bucket = self._at % _BUCKETS
+        self._counts[bucket] += self._bucket_calls
+        self._sums_s[bucket] += self._bucket_latency_s
+        self._new_calls += self._bucket_calls
+        self._new_latency_s += self._bucket_latency_s
+        self._bucket_calls = 0
+        self._bucket_latency_s = 0.0
+
     def close_period(self, is_base: bool) -> None:
         """Ends a period. *is_base*: its latencies may count as what the method takes without a queue."""
+        self._close_bucket()
         if is_base and self._new_calls >= _BASE_CALLS:
             self._base.append(self._new_latency_s / self._new_calls)
             self.base_s = min(self._base)
