@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import functools
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
@@ -15,6 +18,8 @@ from .verdict import is_transport, outcome_for_node
 class AccountedStream(AsyncIterator[Any]):
     """A class and not an async generator, because a generator that is never started never runs its ``finally``."""
 
+    _is_open = False
+
     def __init__(
         self,
         stream: AsyncIterator[Any],
@@ -22,7 +27,8 @@ class AccountedStream(AsyncIterator[Any]):
         candidate: Candidate,
         started_s: float,
     ) -> None:
-        """*end* (candidate, outcome, started_s, is_transport=) accounts the attempt."""
+        """*end* (candidate, outcome, started_s, is_transport=) accounts the attempt. Made on the loop that accounts."""
+        self._loop = asyncio.get_running_loop()
         self._stream = stream
         self._account = end
         self._candidate = candidate
@@ -58,4 +64,9 @@ class AccountedStream(AsyncIterator[Any]):
             self._account(self._candidate, outcome, self._started_s, is_transport=is_transport)
 
     def __del__(self) -> None:
-        self._end(Outcome.IGNORED)
+        # May run in any thread, at any moment, and after the loop: only hand it over. The policy has no locks.
+        if self._is_open and not self._loop.is_closed():
+            self._is_open = False
+            account = functools.partial(self._account, self._candidate, Outcome.IGNORED, self._started_s)
+            with contextlib.suppress(RuntimeError):  # the loop closed between the two lines
+                self._loop.call_soon_threadsafe(account)
