@@ -18,6 +18,7 @@ from steelyard import (
     Consumer,
     DeadlineExceeded,
     InvalidArgument,
+    NoProvider,
     Overloaded,
     Provider,
     RegistryUnavailable,
@@ -185,6 +186,23 @@ def a_free_port() -> int:
     with closing(socket.socket()) as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
+
+
+async def test_a_call_after_its_consumer_was_closed() -> None:
+    """Whether or not there were nodes, and for streams too: nobody needs to start a provider."""
+    async with LocalCluster() as cluster:
+        await cluster.provide(ShopModel())
+        consumer = Consumer(cluster.registry_url)
+        await consumer.open()
+        shop, alone = consumer.refer(Shop), consumer.refer(Shop, version="9")
+        await consumer.ready(shop)
+        assert await shop.blocking(0.0)
+        await consumer.close()
+        for proxy in (shop, alone):
+            with pytest.raises(NoProvider, match="the consumer is closed"):
+                await proxy.blocking(0.0)
+            with pytest.raises(NoProvider, match="the consumer is closed"):
+                await anext(proxy.count(1))
 
 
 async def test_two_providers_on_one_port() -> None:

@@ -59,6 +59,7 @@ class Directory:
         self._forgetting: asyncio.TimerHandle | None = None
         self._struck: set[str] = set()  # lost by the registry, and their connections have ended too
         self._first = asyncio.Event()
+        self._is_closed = False
         self.snapshot = Snapshot()
 
     @property
@@ -103,12 +104,17 @@ class Directory:
             await asyncio.sleep(RETRY_AFTER_S)
 
     def close(self) -> None:
-        """Gives all channels back. Call it when ``run`` has ended."""
+        """Gives all channels back. Call it when ``run`` has ended. Who still waits for a first answer waits no longer,
+        and is told why by ``absent``."""
+        self._is_closed = True
+        self._first.set()
         self._take(Snapshot(version=self.snapshot.version))
 
     def absent(self) -> NoProvider:
         """Why there is nothing to call, in words that say what to do."""
         at = self._registry.url
+        if self._is_closed:
+            return NoProvider(f"{self._key}: the consumer is closed; what it referred to calls nobody any more")
         if not self.is_ready:
             return NoProvider(f"{self._key}: the registry {at} has not answered yet")
         if self._known == 0:

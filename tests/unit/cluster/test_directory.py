@@ -173,3 +173,15 @@ async def test_a_restarted_node_is_tried_without_waiting_for_the_back_off(listen
             await watched.until(lambda: directory.takes_calls(restarts.address))
     finally:
         await watched.close()
+
+
+async def test_who_waits_for_a_first_answer_is_told_when_it_is_closed() -> None:
+    pool = ChannelPool(QUICK)
+    directory = Directory(Told(), KEY, pool, lambda _: None)
+    waiting = asyncio.ensure_future(directory.first())
+    await asyncio.sleep(0)
+    assert "has not answered yet" in str(directory.absent())
+    directory.close()
+    await asyncio.wait_for(waiting, 20)
+    assert "the consumer is closed" in str(directory.absent())
+    await pool.close()
