@@ -150,7 +150,8 @@ class PolicyBase(Generic[C]):
         elif outcome is Outcome.FAILED:
             candidate.window.count_failed(now_s)
         told = candidate.queue - 1.0 if in_flight is None or in_flight < 0 else float(in_flight)
-        candidate.queue = max(told, float(candidate.in_flight))
+        own = candidate.in_flight
+        candidate.queue = told if told > own else float(own)
 
     def report(self, address: str, report: LoadReport, now_s: float) -> None:
         if not is_believable(report):

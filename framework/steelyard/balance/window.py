@@ -62,19 +62,28 @@ class OutcomeWindow:
     def count_sent(self, now_s: float) -> None:
         if now_s >= self._at + BUCKET_S:
             self.advance(now_s)
-        (self._counts or self._begin())[self._at % BUCKETS] += 1
+        counts = self._counts
+        if counts is None:
+            counts = self._begin()
+        counts[self._at % BUCKETS] += 1
         self.sent += 1
 
     def count_ok(self, now_s: float) -> None:
         if now_s >= self._at + BUCKET_S:
             self.advance(now_s)
-        (self._counts or self._begin())[_OK + self._at % BUCKETS] += 1
+        counts = self._counts
+        if counts is None:
+            counts = self._begin()
+        counts[_OK + self._at % BUCKETS] += 1
         self.ok += 1
 
     def count_failed(self, now_s: float) -> None:
         if now_s >= self._at + BUCKET_S:
             self.advance(now_s)
-        (self._counts or self._begin())[_FAILED + self._at % BUCKETS] += 1
+        counts = self._counts
+        if counts is None:
+            counts = self._begin()
+        counts[_FAILED + self._at % BUCKETS] += 1
         self.failed += 1
 
     def spend(self) -> None:

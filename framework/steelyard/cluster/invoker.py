@@ -103,8 +103,10 @@ class ClusterInvoker:
     async def __call__(self, invocation: Invocation) -> Reply:
         tried: list[str] = []
         failure: RpcError | None = None
+        hedging = self._hedging if _is_hedged(invocation) else None
         now_s = self._clock()
-        _remaining(invocation, now_s)  # a call that is over already must not become a node's failure
+        if now_s >= invocation.deadline_at:
+            _remaining(invocation, now_s)  # a call that is over already must not become a node's failure
         self._calls += 1
         self._budget.deposit(now_s)
         while True:
@@ -115,8 +117,8 @@ class ClusterInvoker:
                 candidate = await self._first_candidate(invocation)
             tried.append(candidate.node.identity)
             try:
-                if self._hedging is not None and _is_hedged(invocation):
-                    return await self._hedging.run(candidate, invocation, tried)
+                if hedging is not None:
+                    return await hedging.run(candidate, invocation, tried)
                 return await self._send(candidate, invocation, None)
             except RpcError as error:
                 if not await self._goes_on(error, invocation, len(tried)):

@@ -13,7 +13,7 @@ from typing import Any
 
 from steelyard.codec import MethodCodec, text_of
 from steelyard.errors import InternalError, RemoteError, RpcError
-from steelyard.invoke import Filter, Invoker
+from steelyard.invoke import Bound, Filter, Invoker
 from steelyard.model import Invocation, Reply
 
 log = logging.getLogger(__name__)
@@ -25,23 +25,24 @@ Codecs = Mapping[tuple[str, str], MethodCodec]
 def client_codec(codecs: Codecs) -> Filter:
     """Encodes arguments, decodes replies, and raises declared exceptions as themselves."""
 
-    async def codec(invocation: Invocation, following: Invoker) -> Reply:
-        method = codecs[invocation.service, invocation.method]
-        sent = _encoded(invocation, method.encode_arguments(invocation.args))
-        try:
-            reply = await following(sent)
-        except RemoteError as error:
-            raise _rebuilt(method, error) from error.__cause__
-        if reply.body is not None:
-            return Reply(
-                value=method.decode_result(reply.body), attachments=reply.attachments, in_flight=reply.in_flight
-            )
-        if reply.stream is not None:
-            stream = MappedStream(reply.stream, method.decode_result, lambda error: _rebuilt(method, error))
-            return Reply(stream=stream, attachments=reply.attachments)
-        return reply
+    def bind(following: Invoker) -> Invoker:
+        async def codec(invocation: Invocation) -> Reply:
+            method = codecs[invocation.service, invocation.method]
+            sent = _encoded(invocation, method.encode_arguments(invocation.args))
+            try:
+                reply = await following(sent)
+            except RemoteError as error:
+                raise _rebuilt(method, error) from error.__cause__
+            if reply.body is not None:
+                return Reply(method.decode_result(reply.body), None, None, reply.attachments, reply.in_flight)
+            if reply.stream is not None:
+                stream = MappedStream(reply.stream, method.decode_result, lambda error: _rebuilt(method, error))
+                return Reply(stream=stream, attachments=reply.attachments)
+            return reply
 
-    return codec
+        return codec
+
+    return Bound(bind)
 
 
 def server_codec(codecs: Codecs) -> Filter:
@@ -53,9 +54,13 @@ def server_codec(codecs: Codecs) -> Filter:
         try:
             reply = await following(received)
             if reply.stream is not None:
-                stream = MappedStream(reply.stream, _encoder(method), lambda error: _broken(method, error, invocation))
+                stream = MappedStream(
+                    reply.stream,
+                    lambda value: _encode(method, value),
+                    lambda error: _broken(method, error, invocation),
+                )
                 return Reply(stream=stream, attachments=reply.attachments)
-            return Reply(body=_encoder(method)(reply.value), attachments=reply.attachments)
+            return Reply(None, _encode(method, reply.value), None, reply.attachments)
         except RpcError:
             raise  # a refusal on the way, or the handler's own choice of a status
         except BaseException as error:
@@ -132,16 +137,13 @@ def _rebuilt(method: MethodCodec, error: BaseException) -> BaseException:
     return error
 
 
-def _encoder(method: MethodCodec) -> Callable[[Any], bytes]:
-    def encode(value: Any) -> bytes:
-        try:
-            return method.encode_result(value)
-        except RpcError:
-            raise
-        except (TypeError, ValueError, OverflowError) as error:
-            raise InternalError(f"the handler's result cannot be sent: {error}", may_have_run=True) from error
-
-    return encode
+def _encode(method: MethodCodec, value: Any) -> bytes:
+    try:
+        return method.encode_result(value)
+    except RpcError:
+        raise
+    except (TypeError, ValueError, OverflowError) as error:
+        raise InternalError(f"the handler's result cannot be sent: {error}", may_have_run=True) from error
 
 
 def _ends_the_task(error: BaseException) -> bool:

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from steelyard.invoke import Filter, Invoker
+from steelyard.invoke import Bound, Filter, Invoker
 from steelyard.model import Invocation, Reply
 from steelyard.telemetry import CallInstruments, Telemetry, WatchedStream, conventions, ending_of, method_name
 
@@ -26,12 +26,15 @@ def client_metrics(telemetry: Telemetry, clock: Clock = time.perf_counter) -> Fi
     A stream is measured until it ends. *clock* gives seconds.
     """
 
-    def measure(invocation: Invocation, following: Invoker) -> Awaitable[Reply]:
-        if not telemetry.is_metering or (instruments := telemetry.client) is None:
-            return following(invocation)
-        return _measured(instruments, method_name(invocation), clock, invocation, following)
+    def bind(following: Invoker) -> Invoker:
+        def measure(invocation: Invocation) -> Awaitable[Reply]:
+            if not telemetry.is_metering or (instruments := telemetry.client) is None:
+                return following(invocation)
+            return _measured(instruments, method_name(invocation), clock, invocation, following)
 
-    return measure
+        return measure
+
+    return Bound(bind)
 
 
 def server_metrics(telemetry: Telemetry, clock: Clock = time.perf_counter) -> Filter:
@@ -41,13 +44,16 @@ def server_metrics(telemetry: Telemetry, clock: Clock = time.perf_counter) -> Fi
     choose, and every name would begin a time series.
     """
 
-    def measure(invocation: Invocation, following: Invoker) -> Awaitable[Reply]:
-        if not telemetry.is_metering or (instruments := telemetry.server) is None:
-            return following(invocation)
-        method = conventions.OTHER_METHOD if invocation.spec is None else method_name(invocation)
-        return _measured(instruments, method, clock, invocation, following)
+    def bind(following: Invoker) -> Invoker:
+        def measure(invocation: Invocation) -> Awaitable[Reply]:
+            if not telemetry.is_metering or (instruments := telemetry.server) is None:
+                return following(invocation)
+            method = conventions.OTHER_METHOD if invocation.spec is None else method_name(invocation)
+            return _measured(instruments, method, clock, invocation, following)
 
-    return measure
+        return measure
+
+    return Bound(bind)
 
 
 async def _measured(

@@ -15,7 +15,7 @@ from collections.abc import Callable
 
 from steelyard.errors import RpcError
 from steelyard.guard import Protection
-from steelyard.invoke import Filter, Invoker, outcome_of
+from steelyard.invoke import Bound, Filter, Invoker, outcome_of
 from steelyard.model import Invocation, Outcome, Reply
 
 _SAYS = {Outcome.OK: True, Outcome.FAILED: False, Outcome.IGNORED: None}
@@ -25,20 +25,23 @@ def recover(protection: Protection, clock: Callable[[], float]) -> Filter:
     """*clock* gives seconds (monotonic), the same as in *protection*'s other calls. A stream is over, for this purpose,
     when it opens."""
 
-    async def filter_(invocation: Invocation, following: Invoker) -> Reply:
-        method = invocation.method
-        started_s = clock()
-        protection.started(method, started_s)
-        is_ok: bool | None = None
-        try:
-            reply = await following(invocation)
-            is_ok = True
-        except RpcError as error:
-            is_ok = _SAYS[outcome_of(error)]
-            raise
-        finally:
-            now_s = clock()
-            protection.ended(method, now_s, is_ok=is_ok, latency_s=now_s - started_s)
-        return reply
+    def bind(following: Invoker) -> Invoker:
+        async def watch(invocation: Invocation) -> Reply:
+            method = invocation.method
+            started_s = clock()
+            protection.started(method, started_s)
+            is_ok: bool | None = None
+            try:
+                reply = await following(invocation)
+                is_ok = True
+            except RpcError as error:
+                is_ok = _SAYS[outcome_of(error)]
+                raise
+            finally:
+                now_s = clock()
+                protection.ended(method, now_s, is_ok=is_ok, latency_s=now_s - started_s)
+            return reply
 
-    return filter_
+        return watch
+
+    return Bound(bind)

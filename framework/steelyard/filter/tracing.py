@@ -19,7 +19,7 @@ from opentelemetry.context import Context, attach, detach
 from opentelemetry.trace import Span, SpanKind, Status, StatusCode, set_span_in_context
 
 from steelyard.errors import RpcError
-from steelyard.invoke import Filter, Invoker
+from steelyard.invoke import Bound, Filter, Invoker
 from steelyard.model import Invocation, Reply
 from steelyard.telemetry import (
     CallSpan,
@@ -39,12 +39,15 @@ def client_tracing(telemetry: Telemetry) -> Filter:
     name theirs.
     """
 
-    def trace(invocation: Invocation, following: Invoker) -> Awaitable[Reply]:
-        if not telemetry.is_tracing:
-            return following(invocation)
-        return _client_call(telemetry, invocation, following)
+    def bind(following: Invoker) -> Invoker:
+        def trace(invocation: Invocation) -> Awaitable[Reply]:
+            if not telemetry.is_tracing:
+                return following(invocation)
+            return _client_call(telemetry, invocation, following)
 
-    return trace
+        return trace
+
+    return Bound(bind)
 
 
 def server_tracing(telemetry: Telemetry, address: Callable[[], str] | None = None) -> Filter:
@@ -54,12 +57,15 @@ def server_tracing(telemetry: Telemetry, address: Callable[[], str] | None = Non
     spans name the node.
     """
 
-    def trace(invocation: Invocation, following: Invoker) -> Awaitable[Reply]:
-        if not telemetry.is_tracing:
-            return following(invocation)
-        return _server_call(telemetry, invocation, following, address)
+    def bind(following: Invoker) -> Invoker:
+        def trace(invocation: Invocation) -> Awaitable[Reply]:
+            if not telemetry.is_tracing:
+                return following(invocation)
+            return _server_call(telemetry, invocation, following, address)
 
-    return trace
+        return trace
+
+    return Bound(bind)
 
 
 async def _client_call(telemetry: Telemetry, invocation: Invocation, following: Invoker) -> Reply:

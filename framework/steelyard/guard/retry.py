@@ -46,8 +46,11 @@ class RetryBudget:
 
     def deposit(self, now_s: float) -> None:
         """A call (not a retry) is made."""
-        self._trickle(now_s)
-        self._tokens = min(self._max, self._tokens + self._ratio)
+        if self._tokens < self._max:
+            self._trickle(now_s)
+            self._tokens = min(self._max, self._tokens + self._ratio)
+        else:
+            self._at_s = now_s if self._at_s is None or now_s > self._at_s else self._at_s
 
     def try_withdraw(self, now_s: float, *, reserve: float = 0.0) -> bool:
         """Whether a retry may be made now; takes its token. *reserve*: the part of the largest savings that must be

@@ -1,7 +1,7 @@
 """The two words that carry everything: Invoker and Filter, and the Stack that orders filters."""
 
 from .context import current_call, serving
-from .stack import Filter, Invoker, Position, Stack
+from .stack import Bound, Filter, Invoker, Position, Stack
 from .verdict import is_business, outcome_of
 
-__all__ = ["Filter", "Invoker", "Position", "Stack", "current_call", "is_business", "outcome_of", "serving"]
+__all__ = ["Bound", "Filter", "Invoker", "Position", "Stack", "current_call", "is_business", "outcome_of", "serving"]

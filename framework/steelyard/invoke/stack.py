@@ -19,6 +19,21 @@ Invoker = Callable[[Invocation], Awaitable[Reply]]
 Filter = Callable[[Invocation, Invoker], Awaitable[Reply]]
 
 
+class Bound:
+    """A Filter that is made for what follows it: *bind* (following) gives the Invoker of both.
+
+    It is called as any Filter is; built into a Stack it costs one frame a call less, which counts in the filters that
+    every call passes and most calls only pass."""
+
+    __slots__ = ("bind",)
+
+    def __init__(self, bind: Callable[[Invoker], Invoker]) -> None:
+        self.bind = bind
+
+    def __call__(self, invocation: Invocation, following: Invoker) -> Awaitable[Reply]:
+        return self.bind(following)(invocation)
+
+
 @dataclass(frozen=True, slots=True)
 class Position:
     """A filter's place: its name, the filter, and why it stands here."""
@@ -87,6 +102,9 @@ class Stack:
 
 
 def _bind(filter_: Filter, following: Invoker) -> Invoker:
+    if isinstance(filter_, Bound):
+        return filter_.bind(following)
+
     # A plain function and not a coroutine: it hands the filter's own awaitable on, so a filter costs one frame.
     def invoke(invocation: Invocation) -> Awaitable[Reply]:
         return filter_(invocation, following)
