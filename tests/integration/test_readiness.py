@@ -88,7 +88,7 @@ async def test_a_call_that_comes_too_early_is_refused_and_has_not_run() -> None:
         model = ScoreModel()
         exporting = asyncio.ensure_future(provider.export(model, contract=Scores, warm_up=gate.wait))
         scores = cluster.consumer.refer(Scores)
-        with pytest.raises(Unavailable, match="test.Scores takes calls now: .* is warming"):
+        with pytest.raises(Unavailable, match=r"test\.Scores takes calls now: .* is warming"):
             await scores.once()
         gate.set()
         await exporting
@@ -168,7 +168,7 @@ async def test_a_warm_up_that_fails_is_the_exporters_and_leaves_nothing() -> Non
         with pytest.raises(RuntimeError, match="no device"):
             await provider.export(model, contract=Scores, warm_up=Warm(args=(np.zeros(1),), method="score"))
         assert (provider.nodes, dict(provider.states)) == ((), {})
-        with pytest.raises(ConfigError, match="Warm.method: one of once, score, not None"):
+        with pytest.raises(ConfigError, match=r"Warm\.method: one of once, score, not None"):
             await provider.export(model, contract=Scores, warm_up=Warm())
         model.failure = None
         await provider.export(model, contract=Scores)
