@@ -94,6 +94,33 @@ class Handler:
         """A stream of large items that never ends."""
         return Reply(stream=self._numbers(10**9, size=10_000))
 
+    async def total(self, invocation: Invocation) -> Reply:
+        """How many bytes the caller streams."""
+        assert invocation.stream is not None
+        return Reply(body=b"%d" % sum([len(body) async for body in invocation.stream]))
+
+    async def first(self, invocation: Invocation) -> Reply:
+        """Answers after one item, whatever else the caller has."""
+        assert invocation.stream is not None
+        return Reply(body=await anext(invocation.stream))
+
+    async def slow_total(self, invocation: Invocation) -> Reply:
+        """Reads nothing until the gate opens."""
+        await self.gate.wait()
+        return await self.total(invocation)
+
+    async def double(self, invocation: Invocation) -> Reply:
+        """Answers every item, at once, with itself twice."""
+        assert invocation.stream is not None
+        return Reply(stream=self._doubled(invocation.stream))
+
+    async def _doubled(self, stream: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+        try:
+            async for body in stream:
+                yield body + body
+        finally:
+            self.closed_streams += 1
+
     async def _numbers(
         self, count: int, *, crash: bool = False, pause_s: float = 0.0, size: int = 0
     ) -> AsyncIterator[bytes]:

@@ -81,6 +81,7 @@ class Connection:
                     await _end_tasks(*tasks)
                 elif self._farewell is not None:
                     self._flush()
+                await self._wind_up()
             finally:
                 await self._carrier.close()
         return reason
@@ -95,6 +96,9 @@ class Connection:
 
     def _ended(self, reason: str) -> None:
         raise NotImplementedError
+
+    async def _wind_up(self) -> None:
+        """What a side has still to wait for when it has ended."""
 
     def _is_full(self) -> bool:
         """Whether this side must not read now."""

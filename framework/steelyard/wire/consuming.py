@@ -4,24 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import msgspec
 
-from steelyard.errors import RpcError
 from steelyard.model import Invocation, LoadReport
 
 from .carrier import Carrier
-from .connection import Connection
+from .connection import LAST_WORDS_S, Connection
 from .limits import WireLimits
-from .mux import Answered, ConsumerSide, Draining, Ended, Failed, ItemArrived, Loaded, OpenCall, Opened
+from .mux import Answered, ConsumerSide, Draining, Ended, Failed, Granted, ItemArrived, Loaded, OpenCall, Opened
 from .socket_carrier import Link
 from .streaming import ReplyStream, StreamBuffer
 
 
 class ConsumerConnection(Connection):
-    """One future a call and no task; ``token`` of an open call is that future, and of a stream its buffer."""
+    """One future a call and no task; ``token`` of an open call is that future, and of a stream its buffer. Only a call
+    whose caller streams has a task, which sends the items."""
 
     def __init__(
         self,
@@ -40,6 +40,9 @@ class ConsumerConnection(Connection):
         self._on_draining = on_draining
         self._on_ended = on_ended
         self._is_welcome: asyncio.Future[None] = self._loop.create_future()
+        self._senders: dict[int, asyncio.Task[None]] = {}
+        self._blocked: dict[int, asyncio.Future[None]] = {}
+        self._ending: set[asyncio.Task[None]] = set()
 
     @property
     def open_calls(self) -> int:
@@ -65,14 +68,19 @@ class ConsumerConnection(Connection):
             self._wake()
         if invocation.deadline_at < self._armed_at:
             self._arm()
+        if invocation.stream is not None:
+            self._senders[call.id] = self._loop.create_task(self._send_items(call, invocation.stream))
         return call
 
     def abandon(self, call: OpenCall) -> None:
         """The caller no longer wants *call*. Harmless when it is over."""
         self._side.cancel(call)
         self._wake()
+        if self._senders:
+            self._stop_sending(call)
 
     def consumed(self, call: OpenCall, body: bytes) -> None:
+        """A body of the call's stream was read."""
         self._side.consumed(call, body)
         if self._outbox.is_waiting:
             self._wake()
@@ -83,6 +91,8 @@ class ConsumerConnection(Connection):
                 future = event.call.token
                 if not future.done():
                     future.set_result(event.reply)
+                if self._senders:
+                    self._stop_sending(event.call)
             else:
                 self._other(event)
         if self._side.peer is not None and not self._is_welcome.done():
@@ -97,8 +107,11 @@ class ConsumerConnection(Connection):
                 buffer.put(event.body)
             else:
                 buffer.end()
+                self._stop_sending(event.call)
         elif isinstance(event, Failed):
-            _fail(event.call.token, event.error)
+            self._failed(event)
+        elif isinstance(event, Granted):
+            self._unblock(event.call.id)
         elif isinstance(event, Opened):
             self._open(event)
         elif isinstance(event, Loaded):
@@ -115,17 +128,73 @@ class ConsumerConnection(Connection):
 
     def _expire(self, now_s: float) -> None:
         for event in self._side.expire(now_s):
-            _fail(event.call.token, event.error)
+            self._failed(event)
+
+    def _failed(self, event: Failed) -> None:
+        _fail(event.call.token, event.error)
+        if self._senders:
+            self._stop_sending(event.call)
+
+    # What callers stream.
+
+    async def _send_items(self, call: OpenCall, stream: AsyncIterator[bytes]) -> None:
+        side = self._side
+        try:
+            async for body in stream:
+                while not side.may_send(call):
+                    await self._block(call.id)
+                side.item(call, body)
+                self._wake()
+            side.end(call)
+        except Exception as error:
+            # The caller's own iterator failed, or gave what cannot be sent: its call cannot be completed.
+            side.cancel(call)
+            _fail(call.token, RuntimeError(repr(error)) if isinstance(error, StopIteration) else error)
+        finally:
+            self._senders.pop(call.id, None)
+            self._wake()
+            aclose = getattr(stream, "aclose", None)
+            if aclose is not None:
+                await aclose()
+
+    def _stop_sending(self, call: OpenCall) -> None:
+        """The call is over, so nobody wants what its caller still has."""
+        sender = self._senders.pop(call.id, None)
+        if sender is not None:
+            self._ending.add(sender)
+            sender.add_done_callback(self._ending.discard)
+            sender.cancel()
+
+    async def _block(self, call_id: int) -> None:
+        self._blocked[call_id] = waiter = self._loop.create_future()
+        try:
+            await waiter
+        finally:
+            self._blocked.pop(call_id, None)
+
+    def _unblock(self, call_id: int) -> None:
+        waiter = self._blocked.get(call_id)
+        if waiter is not None and not waiter.done():
+            waiter.set_result(None)
+
+    def _after_writing(self) -> None:
+        if self._blocked and self._outbox.queued_bytes <= self._side.limits.queued_bytes:
+            for call_id in list(self._blocked):
+                self._unblock(call_id)
+
+    async def _wind_up(self) -> None:
+        if self._ending:
+            await asyncio.wait(self._ending, timeout=LAST_WORDS_S)
 
     def _ended(self, reason: str) -> None:
         for event in self._side.lost(reason):
-            _fail(event.call.token, event.error)
+            self._failed(event)
         if not self._is_welcome.done():
             self._is_welcome.set_result(None)
         self._on_ended(reason)
 
 
-def _fail(token: Any, error: RpcError) -> None:
+def _fail(token: Any, error: BaseException) -> None:
     if type(token) is StreamBuffer:
         token.end(error)
     elif not token.done():

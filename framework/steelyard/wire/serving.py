@@ -8,6 +8,8 @@ import sys
 import time
 from typing import Any
 
+import msgspec
+
 from steelyard.errors import CallCancelled, DeadlineExceeded, RemoteError, RpcError
 from steelyard.invoke import Invoker
 from steelyard.model import Invocation, LoadReport, Reply
@@ -16,9 +18,10 @@ from .carrier import Carrier
 from .connection import Connection
 from .frames import encode_load
 from .limits import WireLimits
-from .mux import Called, Cancelled, Credited, Drained, InFlight, ProviderSide
+from .mux import Called, Cancelled, Completed, Credited, Drained, InFlight, ProviderSide, Received
 from .mux.provider import load_frame
 from .socket_carrier import Link
+from .streaming import ReceivedStream, StreamBuffer
 
 log = logging.getLogger(__name__)
 
@@ -139,6 +142,7 @@ class ProviderConnection(Connection):
         self._tasks: dict[int, asyncio.Task[Any]] = {}
         self._blocked: dict[int, asyncio.Future[None]] = {}
         self._paused: asyncio.Future[None] | None = None
+        self._inbound: dict[int, StreamBuffer] = {}  # of calls whose callers stream
         self.has_drained = False
 
     def load(self, frame: bytes) -> None:
@@ -154,17 +158,37 @@ class ProviderConnection(Connection):
         for event in self._side.receive(data, now_s):
             if type(event) is Called:
                 invocation = event.invocation
+                if event.has_items:
+                    invocation = self._with_stream(event.id, invocation)
                 # Until it starts the loop holds it, and then ``_tasks`` does.
                 asyncio.Task(serve(event.id, invocation), loop=self._loop, **_EAGER)
                 if invocation.deadline_at < self._armed_at:
                     self._arm()
             elif isinstance(event, Cancelled):
                 self._cancel(event.id)
+            elif isinstance(event, Received):
+                buffer = self._inbound.get(event.id)
+                if buffer is not None:
+                    buffer.put(event.body)
+            elif isinstance(event, Completed):
+                buffer = self._inbound.get(event.id)
+                if buffer is not None:
+                    buffer.end()
             elif isinstance(event, Credited):
                 self._unblock(event.id)
             elif isinstance(event, Drained):
                 self.has_drained = True
                 self._acceptor.check_calm()
+
+    def _with_stream(self, call_id: int, invocation: Invocation) -> Invocation:
+        self._inbound[call_id] = buffer = StreamBuffer()
+
+        def consumed(body: bytes) -> None:
+            self._side.consumed(call_id, body)
+            if self._outbox.is_waiting:
+                self._wake()
+
+        return msgspec.structs.replace(invocation, stream=ReceivedStream(buffer, consumed))
 
     async def _serve(self, call_id: int, invocation: Invocation) -> None:
         side = self._side
@@ -194,11 +218,19 @@ class ProviderConnection(Connection):
             raise
         finally:
             self._tasks.pop(call_id, None)
+            if self._inbound:
+                self._leave(call_id)
             side.finished(call_id)
             if self._is_idle:
                 self._wake()
             if self._acceptor.is_draining:
                 self._acceptor.check_calm()
+
+    def _leave(self, call_id: int) -> None:
+        """The handler is over; whoever still reads its caller's stream learns that."""
+        buffer = self._inbound.pop(call_id, None)
+        if buffer is not None and not buffer.is_over:
+            buffer.end(CallCancelled("the call is over, and so is its caller's stream", may_have_run=True))
 
     async def _pump(self, call_id: int, reply: Reply) -> None:
         side, stream = self._side, reply.stream

@@ -1,4 +1,4 @@
-"""A server stream as the consumer sees it.
+"""Streams as their readers see them: a server stream at the consumer, a client stream at the handler.
 
 Two objects, because the connection must not keep a stream alive that its reader has dropped: the connection holds the
 buffer, the reader holds the ReplyStream, and when that is collected the provider hears a CANCEL.
@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from typing import TYPE_CHECKING
-
-from steelyard.errors import RpcError
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Self
 
 from .mux import OpenCall
 
@@ -27,13 +26,13 @@ class StreamBuffer:
         self.items: deque[bytes] = deque()
         self.waiter: asyncio.Future[None] | None = None
         self.is_over = False
-        self.error: RpcError | None = None
+        self.error: BaseException | None = None
 
     def put(self, body: bytes) -> None:
         self.items.append(body)
         self._wake()
 
-    def end(self, error: RpcError | None = None) -> None:
+    def end(self, error: BaseException | None = None) -> None:
         self.is_over = True
         self.error = error
         self._wake()
@@ -43,22 +42,17 @@ class StreamBuffer:
             self.waiter.set_result(None)
 
 
-class ReplyStream:
-    """An async iterator of bodies for one reader.
+class ReceivedStream:
+    """What has arrived, for one reader. *consumed* is told of each body that was read."""
 
-    Raises the RpcError that ended the stream after the bodies that came before it. ``aclose``, cancelling the
-    reader, or dropping the iterator tells the provider to stop.
-    """
+    __slots__ = ("_buffer", "_consumed", "_loop")
 
-    __slots__ = ("_buffer", "_call", "_connection", "_loop")
-
-    def __init__(self, connection: ConsumerConnection, call: OpenCall, buffer: StreamBuffer) -> None:
-        self._connection = connection
-        self._call = call
+    def __init__(self, buffer: StreamBuffer, consumed: Callable[[bytes], None]) -> None:
         self._buffer = buffer
+        self._consumed = consumed
         self._loop = asyncio.get_running_loop()
 
-    def __aiter__(self) -> ReplyStream:
+    def __aiter__(self) -> Self:
         return self
 
     async def __anext__(self) -> bytes:
@@ -75,20 +69,37 @@ class ReplyStream:
             try:
                 await buffer.waiter
             except asyncio.CancelledError:
-                self._abandon()
+                self._left()
                 raise
             finally:
                 buffer.waiter = None
         body = buffer.items.popleft()
-        if not buffer.is_over:
-            self._connection.consumed(self._call, body)
+        self._consumed(body)
         return body
+
+    def _left(self) -> None:
+        """The reader was cancelled while it waited."""
+
+
+class ReplyStream(ReceivedStream):
+    """An async iterator of the bodies of a server stream.
+
+    Raises the RpcError that ended the stream after the bodies that came before it. ``aclose``, cancelling the
+    reader, or dropping the iterator tells the provider to stop.
+    """
+
+    __slots__ = ("_call", "_connection")
+
+    def __init__(self, connection: ConsumerConnection, call: OpenCall, buffer: StreamBuffer) -> None:
+        super().__init__(buffer, lambda body: connection.consumed(call, body))
+        self._connection = connection
+        self._call = call
 
     async def aclose(self) -> None:
         """Stops the stream; later reads end at once."""
-        self._abandon()
+        self._left()
 
-    def _abandon(self) -> None:
+    def _left(self) -> None:
         if not self._buffer.is_over:
             self._buffer.end()
             self._connection.abandon(self._call)
