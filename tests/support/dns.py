@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import socket
 import subprocess
@@ -22,7 +23,7 @@ class NameServer:
 
     def say(self, *lines: str, ttl_s: int = 1) -> None:
         self.stop()
-        program = shutil.which("dnsmasq")
+        program = shutil.which("dnsmasq", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin")
         assert program is not None, "these tests ask a real name server: apt-get install dnsmasq-base"
         config = self._folder / "dnsmasq.conf"
         config.write_text("\n".join([*_BASE, f"port={self.port}", f"local-ttl={ttl_s}", *lines]) + "\n")
