@@ -234,6 +234,8 @@ class ClusterInvoker:
     async def _goes_on(self, error: RpcError, invocation: Invocation, attempts: int) -> bool:
         """Whether to try another node after *error*; waits the back-off when so."""
         is_idempotent = invocation.spec is not None and invocation.spec.is_idempotent
+        if invocation.stream is not None and getattr(invocation.stream, "is_started", True):
+            return False  # what was taken of the caller's stream cannot be taken again
         if attempts > self._failover.retries or not may_repeat(error, is_idempotent) or not self._may_retry():
             return False
         now_s = self._clock()

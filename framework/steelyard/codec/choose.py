@@ -7,11 +7,14 @@ from steelyard.model import Codec, MethodSpec
 from .base import MethodCodec
 from .messagepack import MsgpackCodec
 from .protobuf import ProtobufCodec
+from .streamed import StreamedCodec
 
 
 def codec_for(spec: MethodSpec) -> MethodCodec:
     """The codec of a contract's method. Compiles its annotations, so make it once and keep it.
     Raises ContractError naming the parameter whose type cannot be carried."""
+    if spec.stream_at is not None:
+        return StreamedCodec(spec)
     return ProtobufCodec(spec) if spec.codec is Codec.PROTOBUF else MsgpackCodec(spec)
 
 

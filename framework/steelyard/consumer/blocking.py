@@ -16,7 +16,6 @@ from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 from steelyard.errors import ConfigError
-from steelyard.model import CallShape
 
 from .consumer import Consumer
 from .proxy import Options, Proxy, Referred, Stream, reference_of
@@ -159,7 +158,7 @@ class BlockingProxy(Referred):
         self._reference = reference_of(proxy)
         self._consumer = consumer
         for name, method in self._reference.spec.methods.items():
-            make = _unary if method.shape is CallShape.UNARY else _stream
+            make = _stream if method.shape.gives_stream else _unary
             setattr(self, name, make(consumer, getattr(proxy, name)))
 
     def _with(self, options: Options) -> Self:

@@ -15,10 +15,11 @@ from typing import Any, NoReturn, Self, TypedDict, TypeVar, Unpack
 
 from steelyard.balance import hash_key
 from steelyard.invoke import Invoker, serving
-from steelyard.model import CallShape, Invocation, MethodSpec, ServiceSpec
+from steelyard.model import Invocation, MethodSpec, ServiceSpec
 from steelyard.service import bind_arguments
 from steelyard.setting import texts, timeout, whole_number
 
+from .items import as_items
 from .reference import Reference
 
 T = TypeVar("T")
@@ -86,7 +87,7 @@ class Proxy(Referred):
     def _make_methods(self) -> None:
         spec, invoker = self._reference.spec, self._reference.invoker
         for method in spec.methods.values():
-            make = _unary if method.shape is CallShape.UNARY else _stream
+            make = _stream if method.shape.gives_stream else _unary
             call = make(_opener(spec.key, method, self._timeout_s, self._options), invoker)
             setattr(self, method.name, _dressed(call, method, spec))
 
@@ -122,11 +123,15 @@ def _opener(service: str, spec: MethodSpec, timeout_s: float, options: CallOptio
     priority = spec.priority if options.priority is None else options.priority
     attachments = options.attachments
     hash_at = next((at for at, parameter in enumerate(spec.parameters) if parameter.name == spec.hash_key), None)
+    stream_at = spec.stream_at
     clock = time.monotonic
     get_serving = serving.get
 
     def open_call(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Invocation:
         bound = bind_arguments(spec, args, kwargs)
+        if stream_at is not None:
+            items = as_items(bound[stream_at], spec.parameters[stream_at].name)
+            bound = (*bound[:stream_at], items, *bound[stream_at + 1 :])
         deadline_at = clock() + own_timeout_s
         outer = get_serving()
         if outer is not None and outer.deadline_at < deadline_at:

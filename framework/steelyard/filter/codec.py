@@ -11,8 +11,10 @@ import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Any
 
+import msgspec
+
 from steelyard.codec import MethodCodec, text_of
-from steelyard.errors import InternalError, RemoteError, RpcError
+from steelyard.errors import InternalError, InvalidArgument, RemoteError, RpcError
 from steelyard.invoke import Bound, Filter, Invoker
 from steelyard.model import Invocation, Reply
 
@@ -28,7 +30,11 @@ def client_codec(codecs: Codecs) -> Filter:
     def bind(following: Invoker) -> Invoker:
         async def codec(invocation: Invocation) -> Reply:
             method = codecs[invocation.service, invocation.method]
-            sent = _encoded(invocation, method.encode_arguments(invocation.args))
+            spec = invocation.spec
+            if spec is None or spec.stream_at is None:
+                sent = _encoded(invocation, method.encode_arguments(invocation.args))
+            else:
+                sent = _with_items(invocation, method, spec.stream_at)
             try:
                 reply = await following(sent)
             except RemoteError as error:
@@ -50,7 +56,11 @@ def server_codec(codecs: Codecs) -> Filter:
 
     async def codec(invocation: Invocation, following: Invoker) -> Reply:
         method = codecs[invocation.service, invocation.method]
-        received = _decoded(invocation, method.decode_arguments(invocation.body or b""))
+        args = method.decode_arguments(invocation.body or b"")
+        spec = invocation.spec
+        if spec is not None and spec.stream_at is not None:
+            args = (*args[: spec.stream_at], _items_of(invocation, method), *args[spec.stream_at :])
+        received = _decoded(invocation, args)
         try:
             reply = await following(received)
             if reply.stream is not None:
@@ -101,6 +111,56 @@ class MappedStream(AsyncIterator[Any]):
         close: Callable[[], Awaitable[None]] | None = getattr(self._stream, "aclose", None)
         if close is not None:
             await close()
+
+
+class SentItems(AsyncIterator[bytes]):
+    """A caller's stream, encoded item by item. ``is_started``: something of it was taken, so that the call cannot be
+    made a second time."""
+
+    __slots__ = ("_codec", "_items", "is_started")
+
+    def __init__(self, items: AsyncIterator[Any], codec: MethodCodec) -> None:
+        self._items = items
+        self._codec = codec
+        self.is_started = False
+
+    async def __anext__(self) -> bytes:
+        self.is_started = True
+        item = await anext(self._items)
+        try:
+            return self._codec.encode_result(item)
+        except InternalError as error:
+            raise InvalidArgument(f"an item of the caller's stream cannot be sent: {error.message}") from error
+
+    async def aclose(self) -> None:
+        close: Callable[[], Awaitable[None]] | None = getattr(self._items, "aclose", None)
+        if close is not None:
+            await close()
+
+
+def _item_codec(method: MethodCodec) -> MethodCodec:
+    """A method without a contract has one codec for everything."""
+    items: MethodCodec = getattr(method, "items", method)
+    return items
+
+
+def _with_items(invocation: Invocation, method: MethodCodec, at: int) -> Invocation:
+    args = invocation.args
+    body = method.encode_arguments((*args[:at], *args[at + 1 :]))
+    return msgspec.structs.replace(_encoded(invocation, body), stream=SentItems(aiter(args[at]), _item_codec(method)))
+
+
+def _items_of(invocation: Invocation, method: MethodCodec) -> AsyncIterator[Any]:
+    if invocation.stream is None:
+        raise InvalidArgument(f"{invocation.service}.{invocation.method} takes a stream, and the caller sends none")
+    return MappedStream(invocation.stream, _item_codec(method).decode_result, _misread)
+
+
+def _misread(error: BaseException) -> BaseException:
+    """An item that is not what the contract says is the caller's fault."""
+    if isinstance(error, InternalError):
+        return InvalidArgument(f"an item of the caller's stream: {error.message}", may_have_run=True)
+    return error
 
 
 def _encoded(invocation: Invocation, body: bytes) -> Invocation:

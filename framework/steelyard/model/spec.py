@@ -11,6 +11,18 @@ from typing import Any
 class CallShape(StrEnum):
     UNARY = "unary"
     SERVER_STREAM = "server_stream"
+    CLIENT_STREAM = "client_stream"
+    BIDIRECTIONAL = "bidirectional"
+
+    @property
+    def gives_stream(self) -> bool:
+        """Whether the answer is a stream."""
+        return self in (CallShape.SERVER_STREAM, CallShape.BIDIRECTIONAL)
+
+    @property
+    def takes_stream(self) -> bool:
+        """Whether one of the arguments is a stream."""
+        return self in (CallShape.CLIENT_STREAM, CallShape.BIDIRECTIONAL)
 
 
 class Codec(StrEnum):
@@ -67,6 +79,7 @@ class MethodSpec:
     (``service``); ``has_fallback`` tells None as a value from no fallback. ``raises`` are the exceptions that arrive
     as themselves. ``is_async`` says how the *contract* declares it. ``service`` is the name of the service it belongs
     to, for messages. ``batch``: the implementation takes many calls at once (None: one by one).
+    ``stream_at`` is the place of the parameter that is a stream, and ``items`` the resolved type of one of its items.
     """
 
     name: str
@@ -84,6 +97,8 @@ class MethodSpec:
     is_async: bool = True
     service: str = ""
     batch: Batch | None = None
+    stream_at: int | None = None
+    items: Any = Any
 
     @property
     def qualified_name(self) -> str:

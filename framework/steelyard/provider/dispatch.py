@@ -132,6 +132,7 @@ class Dispatcher:
                 invocation.priority,
                 invocation.key,
                 method,
+                invocation.stream,
             )
         )
 

@@ -50,7 +50,7 @@ def _bind(service: ServiceSpec, spec: MethodSpec, implementation: object) -> Bou
     if not callable(function) or _is_only_declared(service, spec.name, kind):
         raise ContractError(f"{kind.__qualname__} has no method {spec.name!r}; the contract asks for {declared}")
     signature = _signature(function, f"{kind.__qualname__}.{spec.name}")
-    is_stream = spec.shape is CallShape.SERVER_STREAM
+    is_stream = spec.shape.gives_stream
     batch = batch_of(spec, function)
     if batch is None:
         reason = _difference(spec, function, signature)
@@ -63,6 +63,9 @@ def _bind(service: ServiceSpec, spec: MethodSpec, implementation: object) -> Bou
         own = f"{kind.__qualname__}.{spec.name}{_text(function)}"
         raise ContractError(f"{reason}: {own} does not fulfil {declared}")
     is_async = _is_async(spec, function, signature)
+    if spec.shape.takes_stream and not is_async:
+        own = f"{kind.__qualname__}.{spec.name}{_text(function)}"
+        raise ContractError(f"it takes a stream and so has to be asynchronous: {own} does not fulfil {declared}")
     return BoundMethod(spec, _positional(spec, function), is_async, is_stream, batch)
 
 
@@ -161,7 +164,7 @@ def _is_async(spec: MethodSpec, function: Callable[..., Any], signature: CallSig
     if signature is not None and not _says_nothing(function, signature):
         return signature.is_async
     # A plain function that does not tell: a stream is what the contract says it is, a unary call is plain code.
-    return spec.is_async and spec.shape is CallShape.SERVER_STREAM
+    return spec.is_async and spec.shape.gives_stream
 
 
 def _positional(spec: MethodSpec, function: Callable[..., Any]) -> Callable[..., Any]:
@@ -192,5 +195,13 @@ def _text(function: Callable[..., Any]) -> str:
         return "(...)"
 
 
+_SHAPES = {
+    CallShape.UNARY: "unary",
+    CallShape.SERVER_STREAM: "a stream",
+    CallShape.CLIENT_STREAM: "unary and takes a stream",
+    CallShape.BIDIRECTIONAL: "a stream and takes one",
+}
+
+
 def _shape(shape: CallShape) -> str:
-    return "a stream" if shape is CallShape.SERVER_STREAM else "unary"
+    return _SHAPES[shape]

@@ -97,7 +97,9 @@ def _method_spec(
     if settings.hash_key is not None and settings.hash_key not in {each.name for each in signature.parameters}:
         names = ", ".join(each.name for each in signature.parameters) or "none"
         raise ContractError(f"{where}: hash_key {settings.hash_key!r} is not one of its parameters: {names}")
-    if settings.fallback is LAST_GOOD_REPLY and signature.shape is CallShape.SERVER_STREAM:
+    if signature.stream_at is not None and settings.hash_key == signature.parameters[signature.stream_at].name:
+        raise ContractError(f"{where}: hash_key {settings.hash_key!r} is a stream; take another parameter")
+    if settings.fallback is LAST_GOOD_REPLY and signature.shape is not CallShape.UNARY:
         raise ContractError(f"{where}: a stream has no last good reply; give a function as its fallback")
     if settings.batch is not None and signature.shape is not CallShape.UNARY:
         raise ContractError(f"{where}: a stream cannot be batched; batch the calls of a unary method")
@@ -117,6 +119,8 @@ def _method_spec(
         is_async=signature.is_async,
         service=declared.name,
         batch=settings.batch,
+        stream_at=signature.stream_at,
+        items=signature.items,
     )
 
 

@@ -29,12 +29,15 @@ _AWAITABLES = (collections.abc.Awaitable, collections.abc.Coroutine)
 
 @dataclass(frozen=True, slots=True)
 class CallSignature:
-    """What a call takes and gives. ``is_async`` is True for what must be awaited or iterated asynchronously."""
+    """What a call takes and gives. ``is_async`` is True for what must be awaited or iterated asynchronously.
+    ``stream_at`` is the place of the parameter that is a stream, ``items`` the type of its items."""
 
     parameters: tuple[Parameter, ...]
     returns: Any
     shape: CallShape
     is_async: bool
+    stream_at: int | None = None
+    items: Any = Any
 
 
 def read_signature(function: Callable[..., Any], where: str, owner: type | None = None) -> CallSignature:
@@ -43,7 +46,14 @@ def read_signature(function: Callable[..., Any], where: str, owner: type | None 
     hints = resolve_hints(function, where, owner)
     parameters = _parameters(function, where, hints)
     returns, shape, is_async = _result(function, where, hints.get("return", Any))
-    return CallSignature(parameters, returns, shape, is_async)
+    at = _stream_at(parameters, where)
+    if at is None:
+        return CallSignature(parameters, returns, shape, is_async)
+    if not is_async:
+        raise ContractError(f"{where}: a method that takes a stream is asynchronous: async def, or AsyncIterator")
+    arguments = typing.get_args(unaliased(parameters[at].annotation))
+    shape = CallShape.BIDIRECTIONAL if shape is CallShape.SERVER_STREAM else CallShape.CLIENT_STREAM
+    return CallSignature(parameters, returns, shape, is_async, at, arguments[0] if arguments else Any)
 
 
 def resolve_hints(function: Callable[..., Any], where: str, owner: type | None = None) -> dict[str, Any]:
@@ -87,13 +97,26 @@ def _parameters(function: Callable[..., Any], where: str, hints: Mapping[str, An
         if each.kind is inspect.Parameter.POSITIONAL_ONLY:
             raise ContractError(f"{where}: {each.name!r} is positional-only; a contract's parameters have names")
         annotation = hints.get(each.name, Any)
-        if _origin(annotation) in (*_ASYNC_STREAMS, *_SYNC_STREAMS):
-            raise ContractError(f"{where}: {each.name!r} is a stream; only results can be streams")
+        if _origin(annotation) in _SYNC_STREAMS:
+            raise ContractError(f"{where}: {each.name!r} is a blocking stream; a parameter can be an AsyncIterator")
         has_default = each.default is not inspect.Parameter.empty
         is_keyword_only = each.kind is inspect.Parameter.KEYWORD_ONLY
         facts: dict[str, Any] = {"default": each.default} if has_default else {}
         parameters.append(Parameter(each.name, annotation, is_keyword_only=is_keyword_only, **facts))
     return tuple(parameters)
+
+
+def _stream_at(parameters: tuple[Parameter, ...], where: str) -> int | None:
+    """The place of the parameter that is a stream."""
+    streams = [at for at, each in enumerate(parameters) if _origin(each.annotation) in _ASYNC_STREAMS]
+    if not streams:
+        return None
+    if len(streams) > 1:
+        names = " and ".join(repr(parameters[at].name) for at in streams)
+        raise ContractError(f"{where}: {names} are streams; a call can take one")
+    if not parameters[streams[0]].is_required:
+        raise ContractError(f"{where}: {parameters[streams[0]].name!r} is a stream and cannot have a default")
+    return streams[0]
 
 
 def _result(function: Callable[..., Any], where: str, annotation: Any) -> tuple[Any, CallShape, bool]:
@@ -125,7 +148,7 @@ def _origin(annotation: Any) -> Any:
 
 def choose_codec(parameters: tuple[Parameter, ...], returns: Any, where: str) -> Codec:
     """PROTOBUF for exactly one message in and one message type out. Raises ContractError for a mixture."""
-    takes_messages = [_is_message(parameter.annotation) for parameter in parameters]
+    takes_messages = [_is_message(_item_type(parameter.annotation)) for parameter in parameters]
     if not any(takes_messages) and not _is_message(returns):
         return Codec.MSGPACK
     if takes_messages == [True] and _is_message(returns):
@@ -134,6 +157,14 @@ def choose_codec(parameters: tuple[Parameter, ...], returns: Any, where: str) ->
         f"{where}: a method with protobuf messages takes exactly one message and returns one message type "
         "(or a stream of one); it cannot mix them with other values"
     )
+
+
+def _item_type(annotation: Any) -> Any:
+    """Of a stream; any other annotation is itself."""
+    if _origin(annotation) not in _ASYNC_STREAMS:
+        return annotation
+    arguments = typing.get_args(unaliased(annotation))
+    return arguments[0] if arguments else Any
 
 
 def _is_message(annotation: Any) -> bool:

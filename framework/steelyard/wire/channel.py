@@ -19,7 +19,6 @@ from steelyard.model import Invocation, LoadReport, Reply
 from .carrier import CarrierLost, Connector
 from .consuming import ConsumerConnection
 from .grpc_carrier import connect as connect_grpc
-from .lane import LaneConnector
 from .limits import WireLimits
 
 log = logging.getLogger(__name__)
@@ -225,34 +224,14 @@ class Channel:
             async with asyncio.timeout(self.limits.connect_timeout_s):
                 await connection.welcomed()
         except TimeoutError:
-            self._avoid_lane()
             connection.stop(f"the provider said nothing within {self.limits.connect_timeout_s:g} s")
             return
         if connection.has_ended or self._state is ChannelState.CLOSED:
-            self._avoid_lane()
-            return
-        if self._is_elsewhere(connection.peer_identity):
-            connection.stop(f"its lane leads to {connection.peer_identity}")
             return
         self._connection = connection
         if not connection.is_draining:
             self._change(ChannelState.READY, "ready")
         self._release(None)
-
-    def _is_elsewhere(self, identity: str) -> bool:
-        """Whether a lane has led to another provider: a port is taken up again soon after its owner has died."""
-        connector = self._connector
-        if not isinstance(connector, LaneConnector) or connector.last == "grpc" or identity in ("", self.address):
-            return False
-        self._avoid_lane()
-        if self._hurry is not None:
-            self._hurry.set()  # by gRPC, at once
-        return True
-
-    def _avoid_lane(self) -> None:
-        """Whoever is at the end of the lane, it is not the provider."""
-        if isinstance(self._connector, LaneConnector):
-            self._connector.avoid()
 
     def _ended(self, connection: ConsumerConnection, reason: str) -> None:
         """The connection's last act, before its clean-up: from here on calls fail at once."""

@@ -49,11 +49,6 @@ class ConsumerConnection(Connection):
         return self._side.open_calls
 
     @property
-    def peer_identity(self) -> str:
-        """What the provider says that it is; empty when it says nothing."""
-        return self._side.peer.identity if self._side.peer is not None else ""
-
-    @property
     def is_draining(self) -> bool:
         return self._side.is_draining
 

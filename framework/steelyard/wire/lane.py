@@ -22,6 +22,7 @@ from pathlib import Path
 from steelyard.errors import ConfigError
 
 from .carrier import Carrier, CarrierLost
+from .frames import Hello, ProtocolError, parse
 from .grpc_carrier import connect as connect_grpc
 from .limits import WireLimits
 from .socket_carrier import Link, connect_tcp, connect_uds
@@ -103,10 +104,6 @@ class LaneConnector:
             self._avoid(kind)
         return carrier
 
-    def avoid(self) -> None:
-        """The lane of the last connection turned out not to be what it was taken for."""
-        self._avoid(self.last)
-
     def _avoid(self, kind: str) -> None:
         if kind in self._lanes:
             self._avoided[kind, self._lanes[kind]] = time.monotonic() + LANE_PAUSE_S
@@ -116,7 +113,7 @@ class LaneConnector:
         if place is None or self._avoided.get((kind, place), 0.0) > time.monotonic():
             return None
         try:
-            async with asyncio.timeout(min(LANE_TIMEOUT_S, limits.connect_timeout_s / 4)):
+            async with asyncio.timeout(min(LANE_TIMEOUT_S, limits.connect_timeout_s / 3)):
                 return await self._take(kind, address, limits)
         except (CarrierLost, TimeoutError):
             return None
@@ -125,15 +122,34 @@ class LaneConnector:
         place = self._lanes.get(kind)
         if place is None:
             raise CarrierLost(f"{address} offers no {kind} lane")
+        link = await self._open(kind, place, address, limits)
+        try:
+            _check_hello(await link.first(), kind, address)
+        except BaseException:
+            link.abort()
+            raise
+        self.last = kind
+        return link
+
+    async def _open(self, kind: str, place: str, address: str, limits: WireLimits) -> Link:
         if kind == "uds":
             if not os.path.exists(place):  # noqa: ASYNC240  # a stat of a local file
                 raise CarrierLost("its uds lane is on another machine")
-            link = await connect_uds(place, limits)
-        else:
-            host = address.rpartition(":")[0].removeprefix("[").removesuffix("]")
-            link = await connect_tcp(host, int(place), limits)
-        self.last = kind
-        return link
+            return await connect_uds(place, limits)
+        host = address.rpartition(":")[0].removeprefix("[").removesuffix("]")
+        return await connect_tcp(host, int(place), limits)
+
+
+def _check_hello(packet: bytes, kind: str, address: str) -> None:
+    """A port is taken up again soon after its owner has died: whoever is there must be the provider that was meant.
+    Raises CarrierLost."""
+    try:
+        frames = parse(packet)
+    except ProtocolError as error:
+        raise CarrierLost(f"{address}: its {kind} lane leads to something else: {error}") from error
+    identity = frames[0].identity if frames and isinstance(frames[0], Hello) else None
+    if identity is None or identity not in ("", address):
+        raise CarrierLost(f"{address}: its {kind} lane leads to {identity or 'something else'}")
 
 
 def socket_folder() -> Path:

@@ -29,6 +29,8 @@ _ARRAY_32 = 0xDD
 _HEAD_BYTES = 5  # of the packet itself
 
 READ_BYTES = 256 * 1024
+# What a peer may say before anybody listens.
+_EARLY_BYTES = 256 * 1024
 # A partly received packet's buffer starts with no more than this, however much its length promises.
 _FIRST_BYTES = 512 * 1024
 # What may wait in the transport, and in the kernel behind it, before the outbox keeps the rest: frames that wait there
@@ -69,7 +71,8 @@ class Link(asyncio.BufferedProtocol):
         self._partial: memoryview | None = None
         self._have = 0
         self._need = 0
-        self._early = b""  # came before ``attach``: a transport that is told to pause may have one read under way
+        self._early = b""  # came before ``attach``
+        self._spoken: asyncio.Future[None] | None = None
         self._is_over = False
         self._error: Exception | None = None
         self.is_congested = False
@@ -84,6 +87,24 @@ class Link(asyncio.BufferedProtocol):
             receiver.lost(self._error)
         else:
             self._transport.resume_reading()
+
+    async def first(self) -> bytes:
+        """The first packet, before ``attach``, to which it is given again. Raises CarrierLost."""
+        while (packet := self._first()) is None:
+            if self._is_over:
+                raise CarrierLost("the other side closed the connection without a word")
+            self._spoken = asyncio.get_running_loop().create_future()
+            await self._spoken
+        return packet
+
+    def _first(self) -> bytes | None:
+        early = self._early
+        if len(early) < 4:
+            return None
+        size = _LENGTH.unpack_from(early)[0]
+        if size > _EARLY_BYTES:
+            raise CarrierLost(f"what answers there begins with {early[:16]!r}")
+        return early[4 : 4 + size] if len(early) >= 4 + size else None
 
     def write(self, pieces: Sequence[bytes | memoryview], count: int, size: int) -> None:
         """A packet of *count* frames, *size* bytes in all."""
@@ -104,6 +125,10 @@ class Link(asyncio.BufferedProtocol):
             if not self._is_over:
                 self._transport.abort()
 
+    def abort(self) -> None:
+        """Ends it without a word."""
+        self._transport.abort()
+
     def pause(self) -> None:
         """Reads no more until ``resume``: the peer's writes then wait."""
         if not self._is_over:
@@ -121,7 +146,6 @@ class Link(asyncio.BufferedProtocol):
         self._closed = loop.create_future()
         self._shared = _shared_buffer(loop)
         transport.set_write_buffer_limits(high=HIGH_WATER_BYTES, low=HIGH_WATER_BYTES // 4)
-        transport.pause_reading()
         own = transport.get_extra_info("socket")
         if own is not None:
             with contextlib.suppress(OSError):
@@ -129,6 +153,7 @@ class Link(asyncio.BufferedProtocol):
                 if own.family != socket.AF_UNIX:
                     own.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if self._on_open is not None:
+            transport.pause_reading()  # until it is attached
             self._on_open(self)
 
     def get_buffer(self, _: int) -> memoryview:
@@ -136,13 +161,24 @@ class Link(asyncio.BufferedProtocol):
 
     def buffer_updated(self, count: int) -> None:
         if self._receiver is None:
-            self._early += self._shared[:count]
+            self._hear_early(self._shared[:count])
         elif self._partial is None:
             self._read(self._shared[:count])
         else:
             self._have += count
             if self._have == len(self._partial):
                 self._fill(self._partial)
+
+    def _hear_early(self, data: memoryview) -> None:
+        """Also a transport that was told to pause may have one read under way."""
+        self._early += data
+        if len(self._early) > _EARLY_BYTES:
+            self._transport.pause_reading()
+        self._speak()
+
+    def _speak(self) -> None:
+        if self._spoken is not None and not self._spoken.done():
+            self._spoken.set_result(None)
 
     def _read(self, data: memoryview) -> None:
         try:
@@ -212,6 +248,7 @@ class Link(asyncio.BufferedProtocol):
         if not self._is_over:
             self._is_over = not isinstance(error, ProtocolError)  # after one of those the last words are still to come
             self._error = error
+            self._speak()
             if self._receiver is not None:
                 self._receiver.lost(error)
 

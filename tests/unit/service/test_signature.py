@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from decimal import Decimal
 
 HERE = __name__
+NO_ITEMS: Any = ()
 
 
 @service("s")
@@ -177,6 +178,15 @@ def _double_stars(self: Any, **items: int) -> None: ...
 def _positional_only(self: Any, x: int, /) -> None: ...
 def _no_self() -> None: ...
 def _stream_in(self: Any, items: AsyncIterator[int]) -> None: ...
+
+
+async def _two_streams_in(self: Any, one: AsyncIterator[int], two: AsyncIterator[int]) -> None: ...
+
+
+async def _blocking_stream_in(self: Any, items: Iterator[int]) -> None: ...
+
+
+async def _optional_stream_in(self: Any, items: AsyncIterator[int] = NO_ITEMS) -> None: ...
 def _unknown(self: Any, x: Nowhere) -> None: ...  # type: ignore[name-defined]  # noqa: F821
 def _unknown_result(self: Any, x: int) -> list[Decimal]: ...
 async def _yields_int(self: Any) -> int:  # type: ignore[misc]
@@ -200,7 +210,10 @@ _MIXTURE = (
         (_stars, "*items cannot be part of a contract; name every parameter"),
         (_double_stars, "**items cannot be part of a contract; name every parameter"),
         (_positional_only, "'x' is positional-only; a contract's parameters have names"),
-        (_stream_in, "'items' is a stream; only results can be streams"),
+        (_stream_in, "a method that takes a stream is asynchronous: async def, or AsyncIterator"),
+        (_two_streams_in, "'one' and 'two' are streams; a call can take one"),
+        (_blocking_stream_in, "'items' is a blocking stream; a parameter can be an AsyncIterator"),
+        (_optional_stream_in, "'items' is a stream and cannot have a default"),
         (
             _unknown,
             "the annotation of 'x', 'Nowhere', cannot be resolved (name 'Nowhere' is not defined); "
