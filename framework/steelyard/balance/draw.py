@@ -32,6 +32,12 @@ class DrawTable:
         at = bisect_right(self._sums, dice() * self.total)
         return at if at <= self._last else self._last
 
+    def draw_two(self, dice: Dice) -> tuple[int, int]:
+        """Two independent draws."""
+        sums, total, last = self._sums, self.total, self._last
+        one, two = bisect_right(sums, dice() * total), bisect_right(sums, dice() * total)
+        return one if one <= last else last, two if two <= last else last
+
     def draw_other(self, dice: Dice, first: int) -> int:
         """Another index than *first*, by weight among the others; *first* itself when no other has weight."""
         sums = self._sums

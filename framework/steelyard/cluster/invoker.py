@@ -187,7 +187,10 @@ class ClusterInvoker:
             return Reply(
                 stream=AccountedStream(reply.stream, self._end, candidate, started_s), attachments=reply.attachments
             )
-        self._end(candidate, Outcome.OK, started_s, in_flight=reply.in_flight)
+        now_s = self._clock()
+        self._policy.ended(candidate, Outcome.OK, now_s, latency_s=now_s - started_s, in_flight=reply.in_flight)
+        if self._protection is not None:
+            self._protection.node_ended(node.identity, True)
         return reply
 
     def _end(
@@ -199,7 +202,8 @@ class ClusterInvoker:
         is_transport: bool = False,
         in_flight: int | None = None,
     ) -> None:
-        """The one place where an attempt is accounted: to the balancer, and to protection."""
+        """Where an attempt is accounted: to the balancer, and to protection. What succeeds is, in ``_send``, without
+        the detour."""
         now_s = self._clock()
         self._policy.ended(
             candidate, outcome, now_s, latency_s=now_s - started_s, in_flight=in_flight, is_transport=is_transport
