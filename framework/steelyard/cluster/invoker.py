@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -27,6 +28,8 @@ from .verdict import is_transport, may_repeat, outcome_for_node
 
 log = logging.getLogger(__name__)
 
+# When retries eat the budget up, the balancer is asked to plan at once, but not more often than this.
+HURRY_EVERY_S = 0.2
 # The part of the retry budget's savings that hedges leave for calls that have failed.
 HEDGES_LEAVE = 0.5
 
@@ -89,6 +92,7 @@ class ClusterInvoker:
         self._budget = budget or RetryBudget()
         self._protection = protection
         self._calls = self._attempts = self._retries = 0
+        self._hurried_at_s = -math.inf
         self._beaten = BeatenAttempts(self._end_beaten, clock=clock)
         self._hedging: Hedging | None = None
         if self._failover.retries and self._failover.hedge_after:
@@ -221,7 +225,7 @@ class ClusterInvoker:
             return None
         # A node that is known to be silent is as good as one that has failed: leaving it is a retry, and no gamble.
         is_silent = self._beaten.is_silent(tried[-1])
-        if not (self._may_retry() if is_silent else self._may_hedge()):
+        if not (self._may_retry() if is_silent else self._may_hedge(invocation.method)):
             return None
         candidate = self._pick(invocation, tried)
         reserve = 0.0 if is_silent else HEDGES_LEAVE
@@ -232,8 +236,8 @@ class ClusterInvoker:
     def _may_retry(self) -> bool:
         return self._protection is None or self._protection.may_retry
 
-    def _may_hedge(self) -> bool:
-        return self._protection is None or self._protection.may_hedge
+    def _may_hedge(self, method: str) -> bool:
+        return self._protection is None or self._protection.may_hedge(method)
 
     async def _goes_on(self, error: RpcError, invocation: Invocation, attempts: int) -> bool:
         """Whether to try another node after *error*; waits the back-off when so."""
@@ -249,10 +253,18 @@ class ClusterInvoker:
         if now_s + wait_s >= invocation.deadline_at or not self._budget.try_withdraw(now_s):
             return False
         log.debug("%s.%s: attempt %d failed (%s)", invocation.service, invocation.method, attempts, error)
+        self._hurry(now_s)
         if wait_s:
             await asyncio.sleep(wait_s)
         self._retries += 1
         return True
+
+    def _hurry(self, now_s: float) -> None:
+        """Plans before the period is over when the budget would not last until then. Chaos fleet, spike x4 with two of
+        eight nodes failing at once: waiting for the period cost 0 to 2 % of the calls, by its phase."""
+        if now_s >= self._hurried_at_s + HURRY_EVERY_S and self._budget.is_low(now_s):
+            self._hurried_at_s = now_s
+            self._policy.tick(now_s)
 
     def statistics(self) -> FailoverStatistics:
         """How many attempts the calls took."""

@@ -70,6 +70,10 @@ class RetryBudget:
         self._trickle(now_s)
         return self._tokens
 
+    def is_low(self, now_s: float) -> bool:
+        """Whether less than half of the largest savings is left: something goes on that retries alone will not end."""
+        return self.tokens(now_s) < 0.5 * self._max
+
     def _trickle(self, now_s: float) -> None:
         if self._at_s is not None and now_s > self._at_s:
             self._tokens = min(self._max, self._tokens + (now_s - self._at_s) * self._per_second)

@@ -56,10 +56,10 @@ def test_two_periods_down_are_a_level_up() -> None:
     service.second(lambda node: 0.3)
     assert service.protection.level is Level.HOLD
     assert service.protection.diversion == 0.5
-    assert service.protection.may_hedge
+    assert service.protection.may_hedge("predict")
     service.run(2, lambda node: 0.3)
     assert service.protection.level is Level.DEGRADE
-    assert not service.protection.may_hedge
+    assert not service.protection.may_hedge("predict")
     assert service.protection.may_retry
     service.run(2, lambda node: 0.3)
     assert service.protection.level is Level.NO_RETRY
@@ -134,6 +134,19 @@ def test_a_call_that_would_wait_too_long_raises_the_level_at_once() -> None:
     assert service.protection.admit("another", 2, 1.0, service.now_s, lambda: 0.99) is Admission.PASS
 
 
+def test_hedges_stop_when_answers_in_general_are_slow() -> None:
+    service = Service()
+    service.run(5)
+    for latency_s, may_hedge in ((0.002, True), (0.02, False), (0.001, True)):
+        for _ in range(30):
+            service.now_s += 0.01
+            service.protection.started("predict", service.now_s)
+            service.protection.ended("predict", service.now_s, is_ok=True, latency_s=latency_s)
+        assert service.protection.may_hedge("predict") is may_hedge
+    assert service.protection.may_hedge("another")
+    assert service.protection.level is Level.NONE
+
+
 def test_each_effect_can_be_switched_off() -> None:
     service = Service(ProtectionSettings(diversion=None, degrades=False, stops_retries=False))
     service.run(20)
@@ -141,7 +154,7 @@ def test_each_effect_can_be_switched_off() -> None:
     assert service.protection.level is Level.NO_RETRY
     assert service.protection.diversion is None
     assert service.protection.may_retry
-    assert service.protection.may_hedge
+    assert service.protection.may_hedge("predict")
     assert all(verdict is Admission.PASS for _, verdict in service.verdicts)
 
 

@@ -87,3 +87,8 @@ def test_a_reserve_is_left_for_others() -> None:
     hedges = sum(budget.try_withdraw(0.0, reserve=0.5) for _ in range(100))
     assert hedges == 5
     assert sum(budget.try_withdraw(0.0) for _ in range(100)) == 5
+
+
+def test_low_is_less_than_half() -> None:
+    budget = RetryBudget(0.2, 1.0)
+    assert [(budget.try_withdraw(0.0), budget.is_low(0.0))[1] for _ in range(6)] == [False] * 5 + [True]

@@ -70,13 +70,15 @@ class Protection:
         """Whether a failed call may be tried again."""
         return not (self._level >= Level.NO_RETRY and self.settings.stops_retries)
 
-    @property
-    def may_hedge(self) -> bool:
-        """Whether a slow call may be sent to a second node. Hedges stop one level before retries: they help against one
-        slow node, and from DEGRADE on all are, so that a hedge is only more of what is too much. Fleet, spike x4 with
-        two of eight nodes failing: without this 18 % of the calls were hedged, no hedge won, and the budget had nothing
-        left for calls that failed."""
-        return not (self._level >= Level.DEGRADE and self.settings.stops_retries)
+    def may_hedge(self, method: str) -> bool:
+        """Whether a slow call may be sent to a second node. Hedges help against one slow node. When all are slow (the
+        answers that do come take several times what they should, or calls are being degraded already) a hedge is only
+        more of what is too much. Fleet, spike x4 with two of eight nodes failing: without this 18 % of the calls were
+        hedged, no hedge won, and the budget had nothing left for calls that failed."""
+        if not self.settings.stops_retries:
+            return True
+        wait = self._waits.get(method)
+        return self._level < Level.DEGRADE and (wait is None or not wait.is_slow)
 
     @property
     def diversion(self) -> float | None:

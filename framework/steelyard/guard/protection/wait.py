@@ -15,7 +15,7 @@ Four things must not look like a queue:
   answered were not slow. So it takes both: the predicted wait at the limit, and a tenth of it measured already;
 * a node that answers nothing: its stuck calls are under way for long, but the others' answers are not slow;
 * this process standing still (a long collection, a starved container): all its calls look late then, by no fault of
-  the cluster. A gap between two looks tells of it, and for a second nothing is judged.
+  the cluster. A gap between two looks tells of it, and for half a second nothing is judged.
 """
 
 from __future__ import annotations
@@ -32,7 +32,9 @@ _BASE_PERIODS = 60
 _BASE_CALLS = 5
 # Calls come at least so often where there is a queue; after a longer gap it was this process that stood still.
 _STALL_S = 0.25
-_AFTER_STALL_S = 1.0
+_AFTER_STALL_S = 0.5
+# One node of eight that is ten times slower makes the mean 2.1 times what it was.
+_SLOW = 3.0
 # What must have been measured of a predicted wait. At four times the capacity the answers that come back have waited a
 # third of what a call sent now will wait, at ten times a tenth.
 _MEASURED_PART = 0.1
@@ -128,6 +130,11 @@ class MethodWait:
     def expected_s(self) -> float | None:
         """How long a call sent now will be under way; None while nothing is answered."""
         return self.in_flight / self.rate_per_s if self.rate_per_s else None
+
+    @property
+    def is_slow(self) -> bool:
+        """Whether answers in general take several times what they do without a queue."""
+        return self.base_s is not None and self.recent_s > _SLOW * self.base_s
 
     def is_too_long(self, remaining_s: float, patience: float) -> bool:
         """Whether waiting would take more than *patience* of the time that the call has beyond ``base``, as of the last
