@@ -39,10 +39,35 @@ HIGH_WATER_BYTES = 128 * 1024
 SOCKET_BUFFER_BYTES = 512 * 1024
 # Parts from this size on are handed to the transport as they are and not copied together.
 LARGE_BYTES = 16 * 1024
+_SPARE_BUFFERS = 16
 # After the last words a connection that cannot even be closed (its peer does not read) is cut off.
 _CLOSE_S = 0.5
 
-_buffers: WeakKeyDictionary[asyncio.AbstractEventLoop, memoryview] = WeakKeyDictionary()
+
+
+class _Buffers:
+    """What the connections of one loop read into. ``shared`` is for whole packets; one that came in part needs a buffer
+    until its rest is here, and such are kept for the next: a fresh one would be filled with zeros, page by page, first.
+    """
+
+    __slots__ = ("_spare", "shared")
+
+    def __init__(self) -> None:
+        self.shared = memoryview(bytearray(READ_BYTES))
+        self._spare: list[memoryview] = []
+
+    def take(self, size: int) -> memoryview:
+        """At least *size* bytes."""
+        if size <= _FIRST_BYTES:
+            return self._spare.pop() if self._spare else memoryview(bytearray(_FIRST_BYTES))
+        return memoryview(bytearray(size))
+
+    def give_back(self, buffer: memoryview) -> None:
+        if len(buffer) == _FIRST_BYTES and len(self._spare) < _SPARE_BUFFERS:
+            self._spare.append(buffer)
+
+
+_buffers: WeakKeyDictionary[asyncio.AbstractEventLoop, _Buffers] = WeakKeyDictionary()
 
 
 class Receiver(Protocol):
@@ -67,10 +92,12 @@ class Link(asyncio.BufferedProtocol):
         self._receiver: Receiver | None = None
         self._transport: Any = None
         self._closed: asyncio.Future[None] | None = None
-        self._shared: memoryview = _NO_BUFFER
+        self._buffers: _Buffers
+        self._shared: memoryview
         self._partial: memoryview | None = None
-        self._have = 0
-        self._need = 0
+        self._have = 0  # bytes in the partial buffer
+        self._end_at = 0  # how far it is to be filled
+        self._need = 0  # how long packet and length are
         self._early = b""  # came before ``attach``
         self._spoken: asyncio.Future[None] | None = None
         self._is_over = False
@@ -144,7 +171,8 @@ class Link(asyncio.BufferedProtocol):
         self._transport = transport
         loop = asyncio.get_running_loop()
         self._closed = loop.create_future()
-        self._shared = _shared_buffer(loop)
+        self._buffers = _buffers_of(loop)
+        self._shared = self._buffers.shared
         transport.set_write_buffer_limits(high=HIGH_WATER_BYTES, low=HIGH_WATER_BYTES // 4)
         own = transport.get_extra_info("socket")
         if own is not None:
@@ -157,7 +185,7 @@ class Link(asyncio.BufferedProtocol):
             self._on_open(self)
 
     def get_buffer(self, _: int) -> memoryview:
-        return self._shared if self._partial is None else self._partial[self._have :]
+        return self._shared if self._partial is None else self._partial[self._have : self._end_at]
 
     def buffer_updated(self, count: int) -> None:
         if self._receiver is None:
@@ -166,7 +194,7 @@ class Link(asyncio.BufferedProtocol):
             self._read(self._shared[:count])
         else:
             self._have += count
-            if self._have == len(self._partial):
+            if self._have == self._end_at:
                 self._fill(self._partial)
 
     def _hear_early(self, data: memoryview) -> None:
@@ -227,22 +255,28 @@ class Link(asyncio.BufferedProtocol):
     def _keep(self, rest: memoryview) -> None:
         self._have = len(rest)
         self._need = 4 if self._have < 4 else 4 + _LENGTH.unpack_from(rest)[0]
-        self._partial = memoryview(bytearray(max(self._have, min(self._need, _FIRST_BYTES))))
+        self._end_at = min(self._need, _FIRST_BYTES)
+        self._partial = self._buffers.take(self._end_at)
         self._partial[: self._have] = rest
 
     def _fill(self, partial: memoryview) -> None:
         """*partial* is full: with the packet, or with what was believed of its length so far."""
         if self._need == 4:
-            self._need += _LENGTH.unpack(partial)[0]
-            if self._need - 4 > self._most_bytes:
-                return self._read(partial)  # which says so
+            self._need += _LENGTH.unpack_from(partial)[0]
+        if self._need - 4 > self._most_bytes:
+            return self._read(partial[:4])  # which says so
         if self._have < self._need:  # believe it for as much again
-            grown = memoryview(bytearray(min(self._need, max(2 * self._have, _FIRST_BYTES))))
-            grown[: self._have] = partial
-            self._partial = grown
+            self._end_at = min(self._need, max(2 * self._have, _FIRST_BYTES))
+            if self._end_at > len(partial):
+                grown = self._buffers.take(self._end_at)
+                grown[: self._have] = partial[: self._have]
+                self._buffers.give_back(partial)
+                self._partial = grown
             return None
         self._partial = None
-        return self._read(partial)
+        self._read(partial[: self._have])
+        self._buffers.give_back(partial)
+        return None
 
     def _end(self, error: Exception | None) -> None:
         if not self._is_over:
@@ -253,14 +287,11 @@ class Link(asyncio.BufferedProtocol):
                 self._receiver.lost(error)
 
 
-_NO_BUFFER = memoryview(bytearray())
-
-
-def _shared_buffer(loop: asyncio.AbstractEventLoop) -> memoryview:
-    buffer = _buffers.get(loop)
-    if buffer is None:
-        buffer = _buffers[loop] = memoryview(bytearray(READ_BYTES))
-    return buffer
+def _buffers_of(loop: asyncio.AbstractEventLoop) -> _Buffers:
+    buffers = _buffers.get(loop)
+    if buffers is None:
+        buffers = _buffers[loop] = _Buffers()
+    return buffers
 
 
 def _gathered(head: bytes, frames: Sequence[bytes | memoryview]) -> list[bytes | memoryview]:
