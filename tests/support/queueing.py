@@ -49,7 +49,7 @@ def run(
     offered, lost = {0: 0, 1: 0, 2: 0}, {0: 0, 1: 0, 2: 0}
     latencies: list[float] = []
     limits: list[int] = []
-    done = 0
+    worked_s = 0.0
     while events:
         now, _, kind, (arrived_s, mark, ran_s) = heapq.heappop(events)
         if now > seconds:
@@ -61,12 +61,11 @@ def run(
             priority = (0 if dice.random() < important else 2) if important else 1
             offered[priority] += 1
             if limit.admits(priority):
-                heapq.heappush(line, (priority, number, now, limit.began()))
+                heapq.heappush(line, (priority, number, now, limit.began(priority)))
             else:
                 lost[priority] += 1
         else:
             busy -= 1
-            done += 1
             if now > seconds / 2:
                 latencies.append((now - arrived_s) / SERVICE_S)
             limit.ended(mark, Ending.SUCCESS, now - arrived_s, now, ran_s=ran_s if is_run_known else None)
@@ -74,12 +73,13 @@ def run(
             _, place, arrived_s, mark = heapq.heappop(line)
             busy += 1
             ran_s = SHAPES[shape](dice)
+            worked_s += ran_s
             heapq.heappush(events, (now + ran_s, place, 1, (arrived_s, mark, ran_s)))
         if now > seconds / 2:
             limits.append(limit.limit)
     latencies.sort()
     return Outcome(
-        goodput=done / seconds * SERVICE_S / servers,
+        goodput=worked_s / seconds / servers,
         refused=limit.refused / max(1, limit.refused + limit.admitted),
         p50=latencies[len(latencies) // 2],
         p99=latencies[int(len(latencies) * 0.99)],

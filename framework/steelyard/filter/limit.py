@@ -55,7 +55,7 @@ async def _limited(
         )
     ran = RunTime()
     run_time.set(ran)
-    mark, began_s = law.began(), clock()
+    mark, began_s = law.began(invocation.priority), clock()
     ending = Ending.IGNORED
     try:
         reply = await following(invocation)

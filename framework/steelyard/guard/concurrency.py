@@ -6,9 +6,10 @@ way, of which each takes W and would take W0 without waiting, has
 
     queue = N * (1 - tolerance * W0 / W)
 
-calls that wait. While fewer than alpha wait, capacity is left and the limit grows; when more than beta wait, further
-calls would only add latency, and it falls. So throughput is full, and the wait bounded by beta calls, whatever is
-offered.
+calls that wait. While fewer than alpha wait, capacity is left and the limit grows; when more than beta wait, and they
+wait longer than SLACK_S, further calls would only add latency, and it falls. So throughput is full, and the wait
+bounded by beta calls or SLACK_S, whichever is longer, whatever is offered. (Without the slack a method of 1 ms would
+shed a burst that is over in 20 ms.)
 
 Gradient2, the other form considered, compares a short with a long average of W itself. Under a steady overload the long
 average becomes the overloaded latency, the gradient becomes 1, and the limit grows by its queue allowance with every
@@ -28,8 +29,8 @@ differ from Netflix's Vegas, each because calls are not packets of one size:
   moment; under overload that is the overloaded one. A node that refuses nobody never refuses for a probe; they are 1 s
   apart at first, then doubling to PROBE_EVERY_S. A probe without the smaller limit gives the first W0.
 
-More important classes may go above the limit, up to twice (``admits``): they are served first, so what is above it
-waits in their place. Less important ones stop short of it. And a limit is never below ``least``: where it is known how
+Class 0 has the limit to itself once more (``admits``): it is served first, so it waits for its own kind alone, and what
+others have filled is no reason to refuse it. Classes from LOW on stop short of the limit. And a limit is never below ``least``: where it is known how
 many calls can truly run together, only the length of the queue is to be found.
 
 Pure: time is an argument, and each sample is one call's latency and one of three endings.
@@ -47,6 +48,8 @@ from steelyard.errors import ConfigError
 WINDOW_SAMPLES = 16
 # A window is closed at the latest then, so that a slow method is not judged by last minute's load.
 WINDOW_S = 1.0
+# A wait that is not worth a refusal: five to ten times CoDel's target for a packet, for a call is as much longer.
+SLACK_S = 0.05
 TOLERANCE = 1.5  # Gradient2's rttTolerance
 FOLLOW = 0.1  # the weight of one window in W0
 FIRST_PROBE_S = 1.0
@@ -54,7 +57,6 @@ PROBE_EVERY_S = 10.0
 PROBE_PART = 0.25
 PROBE_SAMPLES = 32
 BACKOFF = 0.9  # after a drop, as in Netflix's AIMD
-ABOVE = 2  # class 0 may fill so many times the limit
 RESERVED = 0.1  # the part of the limit that classes from LOW on leave free
 LOW = 2
 
@@ -71,7 +73,8 @@ class Ending(Enum):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConcurrencySettings:
     """``start``: the limit before anything is known [20, Netflix's]. ``least``, ``most``: its bounds [1, 1000].
-    ``alpha``, ``beta``: calls that may wait before the limit stops growing [6] and begins to fall [12]. Netflix has
+    ``alpha``, ``beta``: calls that may wait before the limit stops growing [6] and begins to fall [12], where they
+    wait longer than half of, or all of, SLACK_S. Netflix has
     3 log10(limit) and 6 log10(limit); a lone server at 90 % load would then refuse 7 % of Poisson arrivals (M/M/1/K,
     K = 8), with 12 it is 3 %, for a wait of at most 12 services."""
 
@@ -108,17 +111,19 @@ class ConcurrencyStatistics:
 
 
 class ConcurrencyLimit:
-    """``if limit.admits(priority): mark = limit.began()``, and ``limit.ended(mark, ...)`` once for each that began."""
+    """``if limit.admits(priority): mark = limit.began(priority)``, and ``limit.ended(mark, ...)`` once for each."""
 
     def __init__(self, settings: ConcurrencySettings | None = None) -> None:
         self.settings = settings or ConcurrencySettings()
         self.in_flight = 0
+        self._first_class = 0
         self.admitted = 0
         self.refused = 0
         self._limit = float(self.settings.start)
         self._unloaded_s: float | None = None
         self._latency_s: float | None = None
         self._queue = 0.0
+        self._wait_s = 0.0
         self._is_growing_fast = True
         self._probe: _Probe | None = _Probe(self.settings.start, PROBE_SAMPLES, math.inf)
         self._probes = 1
@@ -136,10 +141,12 @@ class ConcurrencyLimit:
 
     def admits(self, priority: int = 1) -> bool:
         """Whether a call of *priority* may begin now. Counts those that may not."""
-        limit = self.limit
         if priority <= 0:
-            room = ABOVE * int(self._limit)  # probes are not at the cost of the most important
-        elif priority >= LOW and limit > 1:
+            is_room = self._first_class < int(self._limit)  # probes are not at the cost of the most important
+            self.refused += not is_room
+            return is_room
+        limit = self.limit
+        if priority >= LOW and limit > 1:
             room = limit - max(1, int(limit * RESERVED))
         else:
             room = limit
@@ -148,14 +155,17 @@ class ConcurrencyLimit:
         self.refused += 1
         return False
 
-    def began(self) -> int:
+    def began(self, priority: int = 1) -> int:
         """A call is let in. The answer belongs to ``ended``."""
         probe = self._probe
         mark = 0
         # Those that began while the old queue was still there would measure that.
         if probe is not None and self.in_flight < probe.limit and probe.to_begin:
             probe.to_begin -= 1
-            mark = self._probes
+            mark = 2 * self._probes
+        if priority <= 0:
+            mark += 1
+            self._first_class += 1
         self.in_flight += 1
         self.admitted += 1
         self._peak = max(self._peak, self.in_flight)
@@ -165,6 +175,7 @@ class ConcurrencyLimit:
         """One that began is over, after *latency_s* from ``began``, of which it ran *ran_s* (None: not known)."""
         self._peak = max(self._peak, self.in_flight)
         self.in_flight -= 1
+        self._first_class -= mark & 1
         if ran_s is not None and self._unloaded_s is None:
             self._unloaded_s, self._probe = ran_s, None  # nothing to find out
         if self._probe is not None:
@@ -221,7 +232,8 @@ class ConcurrencyLimit:
                 self._learn(mean_s, peak)
             tolerance = 1.0 if is_measured else TOLERANCE
             unloaded_s = self._unloaded_s or 0.0
-            self._queue = max(0.0, peak * (1.0 - tolerance * unloaded_s / mean_s)) if mean_s > 0 else 0.0
+            self._wait_s = max(0.0, mean_s - tolerance * unloaded_s)
+            self._queue = peak * self._wait_s / mean_s if mean_s > 0 else 0.0
         self._open_window(now_s)
         self._adapt(drops, peak)
         if not is_measured:
@@ -238,14 +250,16 @@ class ConcurrencyLimit:
         if drops:
             self._is_growing_fast = False
             limit *= BACKOFF
-        elif self._queue > settings.beta:
+        elif self._queue > settings.beta and self._wait_s > SLACK_S:
             self._is_growing_fast = False
             # Half of what is too much: the queue was measured at its peak, and the next window will tell the rest.
-            limit = min(limit, peak) - max(1.0, (self._queue - settings.beta) / 2)
-        elif self._queue >= settings.alpha:
+            most = max(settings.beta, self._queue * SLACK_S / self._wait_s)
+            limit = min(limit, peak) - max(1.0, (self._queue - most) / 2)
+        elif self._queue >= settings.alpha and self._wait_s >= SLACK_S / 2:
             self._is_growing_fast = False
         elif 2 * peak >= limit:  # a limit that nobody comes near cannot be judged
-            limit = 2 * limit if self._is_growing_fast and self._queue < settings.alpha / 2 else limit + 1
+            is_fast = self._is_growing_fast and self._queue < settings.alpha / 2
+            limit = 2 * limit if is_fast else limit + max(1.0, limit / 8)
         self._limit = min(float(settings.most), max(float(settings.least), limit))
 
     def _plan_probe(self, now_s: float) -> None:
@@ -266,7 +280,7 @@ class ConcurrencyLimit:
     def _probed(self, mark: int, ending: Ending, latency_s: float, now_s: float) -> None:
         probe = self._probe
         assert probe is not None
-        if mark == self._probes:
+        if mark >> 1 == self._probes:
             probe.to_end -= 1
             if ending is Ending.SUCCESS:
                 probe.samples += 1
