@@ -144,7 +144,10 @@ def test_serve_registers_and_says_so(serve: Callable[..., Served], steelyard: Ru
     )  # fmt: skip
     assert served.start["pid"] == served.process.pid
     assert [each["service"] for each in served.start["services"]] == ["test.Sums:1.0.0", "test.Other"]
-    assert served.start["services"][0]["tags"] == {"pool": "ads", "rack": "7"}
+    tags = served.start["services"][0]["tags"]
+    own = {key: value for key, value in tags.items() if not key.startswith("hw.") and key != "lane"}
+    assert own == {"pool": "ads", "rack": "7"}
+    assert {"hw.arch", "hw.host", "hw.container"} <= set(tags)
     other, sums = document(steelyard("nodes", "--json"))["services"]
     assert (other["service"], sums["service"]) == ("test.Other", "test.Sums:1.0.0")
     (node,) = sums["nodes"]

@@ -36,9 +36,10 @@ UNKNOWN_S = 10.0  # the outcome window's length: nothing older is used anywhere 
 # kept until the simulator has measured noisier reporters.
 TAU_S = 2.0
 
-# A stock and not a flow: diverting calls does not lower it, so a controller that followed it would never settle.
-# Name it in ``resources`` where it does follow the calls (say, a language model's kv_cache under its own name).
-NOT_STEERING = frozenset({"memory"})
+# Stocks and symptoms, not flows: diverting calls does not lower them, so a controller that followed them would never
+# settle. Name one in ``resources`` where it does follow the calls (say, a language model's kv_cache under its own
+# name).
+NOT_STEERING = frozenset({"memory", "gpu_memory", "gpu_throttled", "psi_cpu", "psi_memory"})
 
 # Equal reports for this long, and at least so many, make a number frozen. A GPU's utilization is told in whole
 # percents, so two or three equal ones happen to healthy reporters; five in a row at a load that moves by a percent a
@@ -77,16 +78,16 @@ class LoadSignal:
     """The smoothed load of one node.
 
     ``load`` is the level of the dominant resource, or None. ``sampled_at_s`` is when the newest sample was measured.
-    ``repeats`` counts how often the newest report only repeated the one before.
+    ``raw`` is what it said, unsmoothed. ``repeats`` counts how often the newest report only repeated the one before.
     """
 
-    __slots__ = ("_levels", "_names", "_raw", "_raw_since_s", "_restart_at_s", "load", "repeats", "sampled_at_s")
+    __slots__ = ("_levels", "_names", "_raw_since_s", "_restart_at_s", "load", "raw", "repeats", "sampled_at_s")
 
     def __init__(self) -> None:
         self.load: float | None = None
         self.sampled_at_s = -math.inf
         self.repeats = 0
-        self._raw = -1.0
+        self.raw = -1.0
         self._raw_since_s = -math.inf
         # Names are shared by all nodes that report alike, levels stand in their order: a dict per node takes 184 bytes.
         self._names: tuple[str, ...] = ()
@@ -134,8 +135,8 @@ class LoadSignal:
             raw = max((value for name, value in utilization.items() if _steers(name, resources)), default=-1.0)
         if raw < 0.0:
             self.load = None
-        elif raw != self._raw:
-            self._raw, self._raw_since_s, self.repeats = raw, sampled_at_s, 0
+        elif raw != self.raw:
+            self.raw, self._raw_since_s, self.repeats = raw, sampled_at_s, 0
         elif raw < _FULL:
             self.repeats += 1
             is_frozen = self.repeats >= FROZEN_REPORTS - 1 and sampled_at_s - self._raw_since_s >= FROZEN_S - 0.5

@@ -2,21 +2,27 @@
 
 from .accelerator import detect_accelerators, gpu_source, load_nvml
 from .cgroup import Cgroups, Group
-from .detect import detect, detect_zone, parse_overrides
+from .detect import detect, detect_zone, parse_overrides, split_overrides
+from .facts import FACTS, detect_facts
+from .pressure import PressureMeter
 from .sampler import Sampler
 from .usage import CpuMeter, MemoryUse, memory_use
 
 __all__ = [
+    "FACTS",
     "Cgroups",
     "CpuMeter",
     "Group",
     "MemoryUse",
+    "PressureMeter",
     "Sampler",
     "detect",
     "detect_accelerators",
+    "detect_facts",
     "detect_zone",
     "gpu_source",
     "load_nvml",
     "memory_use",
     "parse_overrides",
+    "split_overrides",
 ]

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 log = logging.getLogger(__name__)
@@ -52,23 +52,60 @@ def detect_accelerators(nvml: Any | None, environ: Mapping[str, str] = os.enviro
     return tuple(names)
 
 
-def gpu_source(nvml: Any, environ: Mapping[str, str] = os.environ) -> Callable[[], float | None]:
-    """A Sampler source: the mean busy share of the visible devices, in [0, 1]; None when there are none.
+def gpu_source(nvml: Any, environ: Mapping[str, str] = os.environ) -> Callable[[], Mapping[str, float]]:
+    """A Sampler source of the visible devices: ``gpu``, ``gpu_memory``, ``gpu_throttled``, in [0, 1]; empty when there
+    are no devices.
 
-    The mean, because the calls of one node are spread over its devices. Busy is NVML's ``utilization.gpu``: the share
-    of the last sample period (1/6 to 1 s) in which any kernel ran; it says nothing of how full the device was. A device
-    that fails fails the whole source (the Sampler then reports nothing, which is not 0), and so does a divided one:
-    NVML does not measure slices.
+    * ``gpu``: the mean busy share, because the calls of one node are spread over its devices. Busy is NVML's
+      ``utilization.gpu``: the share of the last sample period (1/6 to 1 s) in which any kernel ran; it says nothing of
+      how full the device was. A device that fails makes it unknown (which is not 0), and so does a divided one: NVML
+      does not measure slices.
+    * ``gpu_memory``: of the fullest device, used over total.
+    * ``gpu_throttled``: the part of the devices whose clocks are held down by heat or a power brake at this moment.
+
+    What NVML does not say is left out, and named in the log once; when it says nothing at all its error is raised.
     """
+    complaints: set[str] = set()
 
-    def busy_share() -> float | None:
+    def measure() -> Mapping[str, float]:
         handles = list(_visible(nvml, environ))
-        if not handles:
-            return None
-        percent = [float(nvml.nvmlDeviceGetUtilizationRates(handle).gpu) for handle in handles]
-        return sum(percent) / len(percent) / 100.0
+        found: dict[str, float] = {}
+        failure: Exception | None = None
+        for name, read in (("gpu", _busy), ("gpu_memory", _fullest), ("gpu_throttled", _throttled)):
+            try:
+                found |= {name: read(nvml, handles)} if handles else {}
+            except nvml.NVMLError as error:
+                failure = error
+                if name not in complaints:
+                    complaints.add(name)
+                    log.warning("the utilization %r is unknown: NVML says %s", name, error)
+        if failure is not None and not found:
+            raise failure
+        return found
 
-    return busy_share
+    return measure
+
+
+def _busy(nvml: Any, handles: Sequence[Any]) -> float:
+    return sum(float(nvml.nvmlDeviceGetUtilizationRates(each).gpu) for each in handles) / len(handles) / 100.0
+
+
+def _fullest(nvml: Any, handles: Sequence[Any]) -> float:
+    infos = [nvml.nvmlDeviceGetMemoryInfo(each) for each in handles]
+    return max(float(info.used) / float(info.total) for info in infos if info.total)
+
+
+# nvml.h: HwSlowdown, SwThermalSlowdown, HwThermalSlowdown, HwPowerBrakeSlowdown. Not: idle, an application's own
+# clocks, the power cap (a device at its power cap is simply busy).
+_HELD_DOWN = 0x08 | 0x20 | 0x40 | 0x80
+
+
+def _throttled(nvml: Any, handles: Sequence[Any]) -> float:
+    # Renamed in driver 535 ("clocks event reasons"); older bindings have the old name only.
+    ask = getattr(nvml, "nvmlDeviceGetCurrentClocksEventReasons", None) or (
+        nvml.nvmlDeviceGetCurrentClocksThrottleReasons
+    )
+    return sum(bool(int(ask(each)) & _HELD_DOWN) for each in handles) / len(handles)
 
 
 def _visible(nvml: Any, environ: Mapping[str, str]) -> Iterator[Any]:

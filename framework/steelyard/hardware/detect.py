@@ -17,6 +17,7 @@ from steelyard_registry.node import Hardware
 
 from .accelerator import detect_accelerators, load_nvml
 from .cgroup import CGROUP_ROOT, PROC_ROOT, Cgroups
+from .facts import FACTS
 from .machine import cpu_model, memory_fields, usable_cores
 
 ZONE_FILE = Path("/etc/steelyard/zone")
@@ -54,6 +55,12 @@ def detect(
     return replace(found, **given)
 
 
+def split_overrides(overrides: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
+    """Those of Hardware's fields, and those of the other facts (``facts.FACTS``), each by its name without ``hw.``."""
+    facts = {key.removeprefix("hw."): value for key, value in overrides.items() if key.removeprefix("hw.") in FACTS}
+    return {key: value for key, value in overrides.items() if key.removeprefix("hw.") not in FACTS}, facts
+
+
 def detect_zone(environ: Mapping[str, str] = os.environ, zone_file: Path = ZONE_FILE) -> str:
     """Where the machine stands: $STEELYARD_ZONE, else the first line of /etc/steelyard/zone, else ""."""
     zone = environ.get("STEELYARD_ZONE", "").strip()
@@ -74,7 +81,7 @@ def parse_overrides(overrides: Mapping[str, str]) -> dict[str, Any]:
         name = key.removeprefix("hw.")
         name = "memory_bytes" if name == "memory" else name
         if name not in known:
-            raise ConfigError(f"hardware has no field {key!r}; there are: {', '.join(sorted(known))}")
+            raise ConfigError(f"hardware has no field {key!r}; there are: {', '.join(sorted({*known, *FACTS}))}")
         if not isinstance(text, str):
             raise ConfigError(f"hardware {name} is given as text, as on the command line, not as {text!r}")
         parsed[name] = _parse(name, text.strip())

@@ -48,6 +48,21 @@ def usable_cores(pid: int | str = "self", proc_root: Path = PROC_ROOT) -> int | 
     return len(usable) or None
 
 
+def physical_cores(proc_root: Path = PROC_ROOT) -> int | None:
+    """Cores of the machine, hyper-threads not counted. None where /proc/cpuinfo does not tell packages and cores (Arm,
+    most virtual machines' older kernels)."""
+    if portable.is_needed(proc_root):
+        return portable.physical_cores()
+    cores, package = set(), ""
+    for line in (read_text(proc_root / "cpuinfo") or "").splitlines():
+        name, _, value = line.partition(":")
+        if name.strip() == "physical id":
+            package = value.strip()
+        elif name.strip() == "core id":
+            cores.add((package, value.strip()))
+    return len(cores) or None
+
+
 def memory_fields(proc_root: Path = PROC_ROOT) -> dict[str, int]:
     """/proc/meminfo, in bytes."""
     if portable.is_needed(proc_root):

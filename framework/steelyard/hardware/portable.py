@@ -21,6 +21,11 @@ def usable_cores() -> int | None:
     return psutil.cpu_count()  # type: ignore[no-any-return]
 
 
+def physical_cores() -> int | None:
+    """Cores of the machine, hyper-threads not counted; None when it does not tell."""
+    return psutil.cpu_count(logical=False)  # type: ignore[no-any-return]
+
+
 def memory_fields() -> dict[str, int]:
     """The machine's memory under the names of /proc/meminfo, in bytes."""
     memory = psutil.virtual_memory()

@@ -1,10 +1,10 @@
 """How busy this node is, measured once a second beside the calls and never in their way.
 
-What goes into :attr:`Sampler.utilization` is what the balancer moves traffic by, and by default it takes the largest of
-it. So only shares that *follow* traffic belong there: cpu, gpu, and what a model reports of itself. Memory is a level
-and not a flow: a loaded model keeps its node at 0.7 when it is idle, would hide a CPU at 0.4, and no diverted call
-would ever lower it. Memory is therefore measured apart (:attr:`Sampler.memory`), and joins the utilization only where
-asked for (``is_memory_load=True``): for nodes whose memory does follow their calls.
+Of what goes into :attr:`Sampler.utilization` the balancer takes the largest and moves traffic by it. Shares that
+*follow* traffic belong there: cpu, gpu, executor, and what a model reports of itself. Levels do not: a loaded model
+keeps its node's memory at 0.7 when it is idle, would hide a CPU at 0.4, and no diverted call would ever lower it. They
+are reported all the same, because operators want them, under names that the balancer leaves alone
+(``balance.load.NOT_STEERING``): memory, gpu_memory, gpu_throttled, psi_cpu, psi_memory.
 """
 
 from __future__ import annotations
@@ -20,12 +20,15 @@ from steelyard.errors import ConfigError
 from steelyard.model import LoadReport
 
 from .cgroup import CGROUP_ROOT, PROC_ROOT, Cgroups
+from .pressure import PressureMeter
 from .source import Measure, Source
-from .usage import CpuMeter, MemoryUse, memory_use
+from .usage import CEILING, CpuMeter, MemoryUse, memory_use
 
 log = logging.getLogger(__name__)
 
-_RESERVED = ("cpu", "memory")
+_RESERVED = ("cpu", "memory", "throttled", "psi_cpu", "psi_memory")
+# What a model told of itself is believed for so long; a model that has stopped telling is unknown.
+TOLD_FOR_S = 10.0
 
 
 class Sampler:
@@ -39,7 +42,6 @@ class Sampler:
         self,
         *,
         interval_s: float = 1.0,
-        is_memory_load: bool = False,
         pid: int | str = "self",
         proc_root: Path = PROC_ROOT,
         cgroup_root: Path = CGROUP_ROOT,
@@ -48,10 +50,11 @@ class Sampler:
         if not 0 < interval_s < float("inf"):
             raise ConfigError(f"interval_s must be a number of seconds above 0, not {interval_s!r}")
         self.interval_s = interval_s
-        self._is_memory_load = is_memory_load
         self._proc_root = proc_root
         self._cpu = CpuMeter(pid, proc_root=proc_root, cgroup_root=cgroup_root, clock=clock)
         self._cgroups = Cgroups(pid, proc_root, cgroup_root)
+        self._pressure = PressureMeter(self._cgroups, proc_root=proc_root, clock=clock)
+        self._told: dict[str, tuple[float, float]] = {}
         self._clock = clock
         self._sources: dict[str, Source] = {}
         self._stopping = threading.Event()
@@ -78,12 +81,23 @@ class Sampler:
     def add_source(self, name: str, measure: Measure) -> None:
         """Report *measure*'s answer, a share in [0, 1], as *name* from the next sample on.
 
-        It is called in a thread of its own. None, an exception, a value that is no share and an answer that does not
-        come in time all make the name absent, with one line in the log. Raises ConfigError for a name that is taken.
+        It is called in a thread of its own. Several shares at once are a mapping, reported under its names. None, an
+        exception, a value that is no share and an answer that does not come in time all make the name absent, with one
+        line in the log. Raises ConfigError for a name that is taken.
         """
         if not name or name in _RESERVED or name in self._sources:
             raise ConfigError(f"a source needs a name of its own: {name!r} is empty, taken, or measured already")
         self._sources = {**self._sources, name: Source(name, measure)}
+
+    def tell(self, name: str, share: float) -> None:
+        """Report *share* as *name* until it is told anew, for TOLD_FOR_S at most. From any thread. Raises ConfigError
+        for a name that is measured already, and for what is no share in [0, 1]."""
+        if not name or name in _RESERVED or name in self._sources:
+            raise ConfigError(f"a utilization needs a name of its own: {name!r} is empty, or measured already")
+        is_number = isinstance(share, int | float) and not isinstance(share, bool)
+        if not is_number or not 0.0 <= share <= CEILING:
+            raise ConfigError(f"the utilization {name!r} is a share in [0, 1], not {share!r}")
+        self._told[name] = (float(share), self._clock())
 
     def remove_source(self, name: str) -> None:
         """Report *name* no longer. Nothing happens when there is none."""
@@ -124,16 +138,14 @@ class Sampler:
         sources = self._sources
         for source in sources.values():
             source.ask()
-        cpu, memory = self._own()
+        shares, memory = self._own()
         sampled_at = self._clock()
-        shares = {} if cpu is None else {"cpu": cpu}
-        if self._is_memory_load and memory is not None:
-            shares["memory"] = memory.share
         give_up_at = time.monotonic() + self.interval_s / 2
-        for name, source in sources.items():
-            share = source.answer(give_up_at - time.monotonic())
-            if share is not None:
-                shares[name] = share
+        for source in sources.values():
+            shares.update(source.answer(give_up_at - time.monotonic()))
+        for name, (share, told_at_s) in list(self._told.items()):
+            if sampled_at - told_at_s <= TOLD_FOR_S:
+                shares.setdefault(name, share)
         utilization = MappingProxyType(shares)
         self._newest = (utilization, sampled_at, memory)
         return utilization
@@ -144,14 +156,18 @@ class Sampler:
         age_s = 0.0 if sampled_at is None else max(0.0, self._clock() - sampled_at)
         return LoadReport(utilization=utilization, in_flight=in_flight, queue_depth=queue_depth, age_s=age_s)
 
-    def _own(self) -> tuple[float | None, MemoryUse | None]:
+    def _own(self) -> tuple[dict[str, float], MemoryUse | None]:
         try:
-            return self._cpu.sample(), memory_use(self._cgroups, self._proc_root)
+            cpu, throttled = self._cpu.sample(), self._cpu.throttled
+            memory = memory_use(self._cgroups, self._proc_root)
+            shares = dict(self._pressure.sample())
         except Exception:  # a kernel file of an unforeseen form must not end the thread
             if not self._has_complained:
                 self._has_complained = True
                 log.warning("cpu and memory cannot be measured and are reported as unknown", exc_info=True)
-            return None, None
+            return {}, None
+        own = {"cpu": cpu, "throttled": throttled, "memory": None if memory is None else memory.share}
+        return shares | {name: share for name, share in own.items() if share is not None}, memory
 
     def _run(self) -> None:
         wait_s = self.interval_s

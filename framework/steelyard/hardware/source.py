@@ -9,13 +9,14 @@ from __future__ import annotations
 import logging
 import math
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from .usage import CEILING
 
 log = logging.getLogger(__name__)
 
-Measure = Callable[[], float | None]
+Measure = Callable[[], float | Mapping[str, float] | None]
+"""A share, or several by name (a device's library is asked once for all of them)."""
 
 
 class Source:
@@ -30,7 +31,7 @@ class Source:
         self._is_busy = False
         self._is_late = False
         self._has_complained = False
-        self._value: float | None = None
+        self._value: Mapping[str, float] = {}
         self._thread: threading.Thread | None = None
 
     def again(self) -> Source:
@@ -46,16 +47,17 @@ class Source:
             self._thread = threading.Thread(target=self._run, name=f"steelyard-source-{self.name}", daemon=True)
             self._thread.start()
         self._is_busy = True
-        self._value = None
+        self._value = {}
         self._answered.clear()
         self._asked.set()
 
-    def answer(self, wait_s: float) -> float | None:
-        """What was measured, in [0, 1.5]; None when it failed, made no sense, or did not come within *wait_s*."""
+    def answer(self, wait_s: float) -> Mapping[str, float]:
+        """What was measured, in [0, 1.5] by name; empty when it failed, made no sense, or did not come within
+        *wait_s*."""
         # One that hung already when it was asked is not waited for again: that would make every sample late.
         if not self._answered.wait(0.0 if self._is_late else max(0.0, wait_s)):
             self.complain("did not answer in time")
-            return None
+            return {}
         return self._value
 
     def close(self) -> None:
@@ -86,16 +88,18 @@ class Source:
             self._answered.set()
             self._is_busy = False  # last, so that a new question cannot be taken for answered by the old answer
 
-    def _checked(self) -> float | None:
+    def _checked(self) -> Mapping[str, float]:
         try:
             measured = self._measure()
-            value = None if measured is None else float(measured)
+            if measured is None:
+                return {}
+            found = measured if isinstance(measured, Mapping) else {self.name: measured}
+            shares = {name: float(share) for name, share in found.items()}
         except Exception as error:
             self.complain(f"failed ({type(error).__name__}: {error})")
-            return None
-        if value is None:
-            return None
-        if not math.isfinite(value) or not 0.0 <= value <= CEILING:
-            self.complain(f"measured {value}, which is no share in [0, 1] (up to {CEILING} is taken as overshoot)")
-            return None
-        return value
+            return {}
+        for name, share in shares.items():
+            if not math.isfinite(share) or not 0.0 <= share <= CEILING:
+                self.complain(f"measured {share}, which is no share in [0, 1] (up to {CEILING} is taken as overshoot)")
+                return {each: share for each, share in shares.items() if each != name and 0.0 <= share <= CEILING}
+        return shares

@@ -6,17 +6,22 @@ host shows 0.2 of a core. So:
 * where a CPU limit is set on the way up the cgroup tree, use is that of the *limited group* over its limit. The limit
   is shared by all processes of the group, so two providers in one container both say that it is full;
 * otherwise it is the CPU time of the process and its living children over the CPUs that they may run on. A group
-  without a limit is no container's budget; it may hold a whole login session.
+  without a limit is no container's budget; it may hold a whole login session;
+* where the process itself cannot be read (a hardened /proc), it is the whole machine's.
 
 With several nested limits each gives a ratio and the largest is what holds the process back. A limit above the usable
 cores cannot be used up, so the smaller of the two is the allowance.
+
+Beside the use stands *throttling*: the share of the limit's periods in which it ran out. A period that ran out was used
+in full, so this is never more than the use, except where the kernel withholds time that is paid for (unused slices on
+other CPUs); that is pressure which the use does not show, and then it is what holds the process back.
 """
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -29,6 +34,7 @@ from .machine import memory_fields, usable_cores
 CEILING = 1.5
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 _TREE = Path("process tree")
+_HOST = Path("host")
 
 
 class CpuMeter:
@@ -47,6 +53,10 @@ class CpuMeter:
         self._cgroups = Cgroups(pid, proc_root, cgroup_root)
         self._clock = clock
         self._last: dict[Path, tuple[float, float]] = {}
+        self._last_periods: dict[Path, tuple[int, int]] = {}
+        self.throttled: float | None = None
+        """Of the last sample: the share of periods in which a CPU limit ran out, in [0, 1]. None without a limit, and
+        where no period has ended."""
 
     def sample(self) -> float | None:
         """The busy share since the last sample, in [0, 1.5]. None at first, and where nothing could be read."""
@@ -55,7 +65,10 @@ class CpuMeter:
             return None
         now: dict[Path, tuple[float, float]] = {}
         shares = []
-        for source, used_s, allowed in self._readings(cores):
+        group = self._cgroups.group("cpu")
+        quotas = list(group.cpu_quotas()) if group else []
+        self.throttled = self._throttled_share([directory for directory, _ in quotas])
+        for source, used_s, allowed in self._readings(cores, group, quotas):
             at_s = self._clock()
             now[source] = (used_s, at_s)
             if source in self._last:
@@ -65,10 +78,26 @@ class CpuMeter:
         self._last = now
         return min(max(0.0, *shares), CEILING) if shares else None
 
-    def _readings(self, cores: int) -> Iterator[tuple[Path, float, float]]:
+    def _throttled_share(self, directories: Sequence[Path]) -> float | None:
+        before, self._last_periods = self._last_periods, {}
+        shares = []
+        for directory in directories:
+            fields = read_fields(directory / "cpu.stat")  # both versions write these two under these names
+            periods, throttled = fields.get("nr_periods"), fields.get("nr_throttled")
+            if periods is None or throttled is None:
+                continue
+            self._last_periods[directory] = (periods, throttled)
+            if directory in before and periods > before[directory][0]:
+                last_periods, last_throttled = before[directory]
+                shares.append(min(1.0, max(0.0, (throttled - last_throttled) / (periods - last_periods))))
+            elif directory in before:
+                shares.append(0.0)  # an idle group's periods stand still
+        return max(shares, default=None)
+
+    def _readings(
+        self, cores: int, group: Group | None, quotas: Sequence[tuple[Path, float]]
+    ) -> Iterator[tuple[Path, float, float]]:
         """(what was read, CPU seconds used so far, cores allowed) of everything that may hold the process back."""
-        group = self._cgroups.group("cpu")
-        quotas = list(group.cpu_quotas()) if group else []
         tree_allowed: float | None = None if quotas else cores
         for directory, quota in quotas:
             allowed = min(quota, cores)
@@ -82,6 +111,8 @@ class CpuMeter:
             used_s = tree_time_s(self._pid, self._proc_root)
             if used_s is not None:
                 yield _TREE, used_s, tree_allowed
+            elif not quotas and (host_s := host_time_s(self._proc_root)) is not None:
+                yield _HOST, host_s, cores
 
     def _group_time_s(self, group: Group, directory: Path) -> float | None:
         if group.version == 2:
@@ -123,6 +154,16 @@ def tree_time_s(pid: int | str = "self", proc_root: Path = PROC_ROOT) -> float |
         for children in (proc_root / current / "task").glob("*/children"):
             waiting.extend((read_text(children) or "").split())
     return total / _TICKS_PER_S
+
+
+def host_time_s(proc_root: Path = PROC_ROOT) -> float | None:
+    """CPU seconds that the machine has spent on anything but idling and waiting. None where /proc/stat is not there."""
+    for line in (read_text(proc_root / "stat") or "").splitlines():
+        name, *ticks = line.split()
+        if name == "cpu" and len(ticks) >= 8 and all(each.isdigit() for each in ticks[:8]):
+            user, nice, system, _, _, irq, softirq, steal = (int(each) for each in ticks[:8])
+            return (user + nice + system + irq + softirq + steal) / _TICKS_PER_S
+    return None
 
 
 def _ticks(stat: str | None) -> int | None:

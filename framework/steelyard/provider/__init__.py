@@ -4,5 +4,6 @@ from .batching import BatchStatistics
 from .hooks import Warm
 from .life import Health
 from .provider import Provider
+from .statistics import ProviderStatistics
 
-__all__ = ["BatchStatistics", "Health", "Provider", "Warm"]
+__all__ = ["BatchStatistics", "Health", "Provider", "ProviderStatistics", "Warm"]

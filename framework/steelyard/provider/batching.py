@@ -81,6 +81,7 @@ class Batcher:
         self._usual: Form | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task[None]] = set()
+        self._is_considering = False
         self._is_closed = False
         self._batches = self._calls = self._full = self._refused = self._expired = 0
         self.busy = BusyMeter(self._settings.at_once, clock)
@@ -103,7 +104,10 @@ class Batcher:
         if not len(self._line):
             self._since_s = now_s
         place = self._line.join(call, priority=call.priority, deadline_at=call.deadline_at, now_s=now_s)
-        self._consider()
+        if not self._is_considering:
+            # In the next turn of the loop: calls that came in one packet are in one batch.
+            self._is_considering = True
+            asyncio.get_running_loop().call_soon(self._due)
         try:
             return await call.future
         finally:
@@ -148,11 +152,15 @@ class Batcher:
             left_s = self._since_s + self._settings.max_wait_s - self._clock()
             if len(self._line) < self._expected and left_s > 0:
                 if self._timer is None:
-                    self._timer = asyncio.get_running_loop().call_later(left_s, self._due)
+                    self._timer = asyncio.get_running_loop().call_later(left_s, self._late)
                 return
             self._start()
 
     def _due(self) -> None:
+        self._is_considering = False
+        self._consider()
+
+    def _late(self) -> None:
         self._timer = None
         self._consider()
 

@@ -59,6 +59,7 @@ class Dispatcher:
         self._clock = clock
         self._limit = limit
         self._queue = queue
+        self._uses_pool = False
         own = Stack(
             Position("tracing", server_tracing(telemetry, address), "the server's span covers all that follows"),
             Position("metrics", server_metrics(telemetry), "measures what the provider spends on a call"),
@@ -82,6 +83,7 @@ class Dispatcher:
         for name, method in methods.items():
             self._methods[key, name] = method
             self._codecs[key, name] = codecs[name]
+            self._uses_pool |= not method.is_async
             limit = limit_for(method, self._limit, self._pool.threads)
             if limit is not None:
                 self.limits[key, name] = limit
@@ -101,6 +103,19 @@ class Dispatcher:
             batcher = self.batchers.pop((spec.key, name), None)
             if batcher is not None:
                 self._retired.append(batcher)
+
+    @property
+    def waiting(self) -> int:
+        """Calls that wait for a thread or for a batch."""
+        return self._pool.queue_depth + sum(batcher.waiting for batcher in self.batchers.values())
+
+    def busy_share(self) -> float | None:
+        """The busy share of the fullest executor (the pool's threads, each method's batches) since the last question,
+        in [0, 1]. None while nothing that they run is exported: the loop's own coroutines show in the CPU's share."""
+        shares = [batcher.busy.share() for batcher in list(self.batchers.values())]
+        if self._uses_pool:
+            shares.append(self._pool.busy.share())
+        return max(shares, default=None)
 
     async def run_inside(self, spec: ServiceSpec, method: str, args: tuple[Any, ...]) -> None:
         """One call from within, through everything that runs a handler and past everything that guards it."""

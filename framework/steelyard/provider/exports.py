@@ -52,6 +52,11 @@ class Exports:
     def states(self) -> Mapping[str, NodeState]:
         return {export.spec.key: export.life.state for export in self._exports}
 
+    @property
+    def reasons(self) -> Mapping[str, str]:
+        """Why services are failed."""
+        return {export.spec.key: export.life.reason for export in self._exports if export.life.reason}
+
     async def add(
         self,
         registry: Registry,

@@ -67,7 +67,8 @@ class HandlerPool:
     @property
     def taken(self) -> int:
         """Calls that run or wait."""
-        return self.busy.running + self._waiting
+        with self._lock:  # a call that is just beginning is one or the other
+            return self.busy.running + self._waiting
 
     async def run(
         self,
@@ -154,7 +155,7 @@ class HandlerPool:
             room = self._queue + max(0, self._threads - self.busy.running) - len(line)
             loser = line.worse_than(priority) if room <= 0 else None
             if room <= 0 and loser is None and priority != FIRST:
-                raise self._full(len(line))
+                raise self._full()
             self._waiting -= loser is not None
             place = line.join((future, work), priority=priority, deadline_at=deadline_at, now_s=self._clock())
             self._waiting += 1
@@ -167,12 +168,12 @@ class HandlerPool:
                     raise
                 self._turns += 1
         if loser is not None:
-            _refuse(loser.item[0], self._full(self._queue))
+            _refuse(loser.item[0], self._full())
         future.add_done_callback(lambda done: self._left(line, place) if done.cancelled() else None)
         return future
 
-    def _full(self, waiting: int) -> Overloaded:
-        return Overloaded(f"{self._threads} handler threads are busy and {waiting} calls wait already")
+    def _full(self) -> Overloaded:
+        return Overloaded(f"{self._threads} handler threads are busy and {self._queue} calls wait already")
 
     def _left(self, line: Line, place: Place) -> None:
         """A caller has gone: nobody waits for its turn."""

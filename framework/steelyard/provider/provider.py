@@ -20,7 +20,15 @@ from typing import Any, Self
 from steelyard.cluster import checked_registry, open_at
 from steelyard.errors import ConfigError
 from steelyard.guard import ConcurrencySettings
-from steelyard.hardware import Sampler, detect, detect_zone, gpu_source, load_nvml
+from steelyard.hardware import (
+    Sampler,
+    detect,
+    detect_facts,
+    detect_zone,
+    gpu_source,
+    load_nvml,
+    split_overrides,
+)
 from steelyard.invoke import Stack
 from steelyard.model import LoadReport
 from steelyard.service import bind, implemented_spec, service_spec
@@ -35,6 +43,7 @@ from .exports import Exports
 from .hooks import Warm, hooks_for
 from .life import Health
 from .pool import HandlerPool
+from .statistics import ProviderStatistics
 
 log = logging.getLogger(__name__)
 
@@ -58,12 +67,12 @@ class Provider:
     ``$STEELYARD_REGISTRY`` names, or else the embedded one of this user. ``host``: the address to listen on and to
     advertise (None: the one that reaches the registry; 0.0.0.0 or :: listens on all addresses and
     advertises that one); ``port`` 0 takes a free one. ``tags`` are the user's own; ``hardware`` overrides what is
-    detected, key by key (kind, model, cores, quota, memory, accelerators). ``threads`` and ``queue`` bound the pool of
-    handlers that block, and the calls of each method that may wait for it. ``limit``: the concurrency limit of methods
-    (None: handlers that block and batches have one; False: none has; settings: all but streams). ``utilization`` adds
-    named sources of load, each a function that gives a busy share in [0, 1], or None when it cannot tell. ``drain_s``:
-    how long accepted calls may take on the way out. ``lane_port``: the port of the fast lane beside gRPC (0: any free
-    one; None: no lanes, neither TCP nor a Unix socket).
+    detected, key by key (kind, model, cores, quota, memory, accelerators, and the tags of ``hardware.FACTS``).
+    ``threads`` and ``queue`` bound the pool of handlers that block, and the calls of each method that may wait for it.
+    ``limit``: the concurrency limit of methods (None: handlers that block and batches have one; False: none has;
+    settings: all but streams). ``utilization`` adds named sources of load, each a function that gives a busy share in
+    [0, 1], or None when it cannot tell. ``drain_s``: how long accepted calls may take on the way out. ``lane_port``:
+    the port of the fast lane beside gRPC (0: any free one; None: no lanes, neither TCP nor a Unix socket).
     """
 
     def __init__(
@@ -97,7 +106,10 @@ class Provider:
         self._lane_port = None if lane_port is None else whole_number("lane_port", lane_port, 0, 65535)
         self._application = text("application", application)
         self._tags = {} if tags is None else texts("tags", tags)
-        self._hardware = detect(None if hardware is None else texts("hardware", hardware))
+        fields, facts = split_overrides({} if hardware is None else texts("hardware", hardware))
+        nvml = load_nvml()
+        self._hardware = detect(fields, nvml=lambda: nvml)
+        self._tags = detect_facts(facts, nvml=nvml) | self._tags
         self._zone = detect_zone() if zone is None else text("zone", zone)
         self._weight = _checked_weight(weight)
         self._drain_s = seconds("drain_s", drain_s)
@@ -113,7 +125,7 @@ class Provider:
         )
         self._sampler = Sampler()
         sources = {} if utilization is None else dict(instance("utilization", utilization, Mapping, "a mapping"))
-        nvml = load_nvml()
+        sources.setdefault("executor", self._dispatcher.busy_share)
         if nvml is not None:
             sources.setdefault("gpu", gpu_source(nvml))
         for name, source in sources.items():
@@ -158,6 +170,26 @@ class Provider:
     def in_flight(self) -> int:
         """Calls that are being served now."""
         return self._listener.in_flight if self._listener is not None else 0
+
+    def statistics(self) -> ProviderStatistics:
+        """How this provider is, as a record."""
+        sampled_at, dispatcher = self._sampler.sampled_at, self._dispatcher
+        return ProviderStatistics(
+            states=self._exports.states,
+            reasons=self._exports.reasons,
+            limits={".".join(key): law.statistics() for key, law in dispatcher.limits.items()},
+            batches={".".join(key): batcher.statistics() for key, batcher in dispatcher.batchers.items()},
+            in_flight=self.in_flight,
+            queue_depth=dispatcher.waiting,
+            utilization=self._sampler.utilization,
+            age_s=None if sampled_at is None else time.monotonic() - sampled_at,
+        )
+
+    def report(self, name: str, share: float) -> None:
+        """Tells consumers how full something is that only the model knows of, as a share in [0, 1]:
+        ``provider.report("kv_cache", 0.7)``. The balancer takes it like a measured one. It holds for ten seconds at
+        most, so tell it again. From any thread. Raises ConfigError for a name that is measured already."""
+        self._sampler.tell(name, share)
 
     async def open(self) -> None:
         """Opens the registry, then the port. Raises RegistryUnavailable, ConfigError (a bad URL, or a provider that has
@@ -317,7 +349,7 @@ class Provider:
                 log.exception("a load report could not be sent; the next one follows")
 
     def _load(self, listener: Listener) -> LoadReport:
-        return self._sampler.report(in_flight=listener.in_flight, queue_depth=self._pool.queue_depth)
+        return self._sampler.report(in_flight=listener.in_flight, queue_depth=self._dispatcher.waiting)
 
     async def _close_registry(self) -> None:
         registry, self._registry = self._registry, None

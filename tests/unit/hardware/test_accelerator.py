@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from steelyard.hardware import detect, detect_accelerators, gpu_source, load_nvml
+from steelyard.hardware import detect, detect_accelerators, detect_facts, gpu_source, load_nvml
 
 
 class NVMLError(Exception):
@@ -22,6 +22,8 @@ class Device:
     is_lost: bool = False
     slices: list[Device] | None = None
     """None: cannot be divided."""
+    used: float = 0.0
+    held_down: int = 0
 
 
 @dataclass
@@ -60,6 +62,21 @@ class FakeNvml:
             raise NVMLError("Not Supported")
         return SimpleNamespace(gpu=device.busy, memory=0)
 
+    def nvmlDeviceGetMemoryInfo(self, device: Device) -> SimpleNamespace:  # noqa: N802
+        if device.is_lost:
+            raise NVMLError("GPU is lost")
+        return SimpleNamespace(used=device.used * 80e9, total=80e9)
+
+    def nvmlDeviceGetCurrentClocksThrottleReasons(self, device: Device) -> int:  # noqa: N802
+        if device.is_lost:
+            raise NVMLError("GPU is lost")
+        return device.held_down
+
+    def nvmlSystemGetDriverVersion(self) -> bytes:  # noqa: N802
+        if self.is_dead:
+            raise NVMLError("Driver Not Loaded")
+        return b"550.54.15"
+
     def nvmlDeviceGetMigMode(self, device: Device) -> tuple[int, int]:  # noqa: N802
         if device.slices is None:
             raise NVMLError("Not Supported")
@@ -78,13 +95,35 @@ class FakeNvml:
 def test_none() -> None:
     assert detect_accelerators(None) == ()
     assert detect_accelerators(FakeNvml(), {}) == ()
-    assert gpu_source(FakeNvml(), {})() is None
+    assert gpu_source(FakeNvml(), {})() == {}
 
 
 def test_several_are_named_one_by_one_and_busy_on_the_mean() -> None:
     nvml = FakeNvml([Device(busy=100), Device(b"Acme G2", busy=50)])
     assert detect_accelerators(nvml, {}) == ("Acme G1", "Acme G2")
-    assert gpu_source(nvml, {})() == pytest.approx(0.75)
+    assert gpu_source(nvml, {})() == {"gpu": pytest.approx(0.75), "gpu_memory": 0.0, "gpu_throttled": 0.0}
+
+
+def test_memory_is_the_fullest_devices_and_heat_is_told_apart_from_a_power_cap() -> None:
+    nvml = FakeNvml([Device(used=0.25, held_down=0x4), Device(used=0.75, held_down=0x40), Device(held_down=0x20 | 0x1)])
+    found = gpu_source(nvml, {})()
+    assert found["gpu_memory"] == pytest.approx(0.75)
+    assert found["gpu_throttled"] == pytest.approx(2 / 3)
+
+
+def test_the_newer_name_of_the_reasons_is_taken_where_there_is_one() -> None:
+    class Newer(FakeNvml):
+        def nvmlDeviceGetCurrentClocksEventReasons(self, device: Device) -> int:  # noqa: N802
+            return 0x8
+
+    assert gpu_source(Newer([Device()]), {})()["gpu_throttled"] == 1.0
+
+
+def test_facts_of_accelerators() -> None:
+    facts = detect_facts(nvml=FakeNvml([Device(), Device()]), environ={})
+    assert (facts["hw.driver"], facts["hw.accelerator_memory"]) == ("550.54.15", "80000000000")
+    assert "hw.driver" not in detect_facts(nvml=FakeNvml([Device()], is_dead=True), environ={})
+    assert "hw.driver" not in detect_facts(nvml=None, environ={})
 
 
 def test_a_gpu_makes_the_node_a_gpu_node() -> None:
@@ -95,8 +134,9 @@ def test_a_gpu_makes_the_node_a_gpu_node() -> None:
 def test_slices_are_the_devices_of_a_divided_one_and_have_no_busy_share() -> None:
     nvml = FakeNvml([Device(slices=[Device("Acme G1 MIG 1g"), Device("Acme G1 MIG 2g")]), Device("Acme G2", slices=[])])
     assert detect_accelerators(nvml, {}) == ("Acme G1 MIG 1g", "Acme G1 MIG 2g", "Acme G2")
-    with pytest.raises(NVMLError):
-        gpu_source(nvml, {})()
+    found = gpu_source(nvml, {})()
+    assert "gpu" not in found, "NVML does not measure slices"
+    assert found["gpu_memory"] == 0.0
 
 
 def test_a_lost_device_is_left_out_with_a_word_and_fails_the_busy_share(caplog: pytest.LogCaptureFixture) -> None:
@@ -105,6 +145,13 @@ def test_a_lost_device_is_left_out_with_a_word_and_fails_the_busy_share(caplog: 
     assert "GPU is lost" in caplog.text
     with pytest.raises(NVMLError):
         gpu_source(nvml, {})()
+
+
+def test_what_nvml_does_not_say_is_named_once(caplog: pytest.LogCaptureFixture) -> None:
+    source = gpu_source(FakeNvml([Device(slices=[Device()])]), {})
+    for _ in range(3):
+        source()
+    assert caplog.text.count("the utilization 'gpu' is unknown: NVML says Not Supported") == 1
 
 
 def test_nvml_that_fails_later_is_no_error_of_detection(caplog: pytest.LogCaptureFixture) -> None:
@@ -131,7 +178,7 @@ def test_only_visible_devices_count(visible: str, names: tuple[str, ...]) -> Non
     assert detect_accelerators(nvml, environ) == names
     shares = {"A": 0.1, "B": 0.2, "C": 0.3}
     expected = sum(shares[name] for name in names) / len(names) if names else None
-    assert gpu_source(nvml, environ)() == (None if expected is None else pytest.approx(expected))
+    assert gpu_source(nvml, environ)().get("gpu") == (None if expected is None else pytest.approx(expected))
 
 
 def test_loading_without_the_package_or_a_driver_is_one_debug_line(

@@ -95,7 +95,10 @@ def test_overrides_one_by_one(tmp_path: Path) -> None:
         ({"memory_bytes": "1.5"}, "memory_bytes must be a whole number above 0 .*not '1.5'"),
         ({"cores": 4}, "hardware cores is given as text, as on the command line, not as 4"),
         ({"accelerators": ["A100"]}, r"hardware accelerators is given as text, .* not as \['A100'\]"),
-        ({"colour": "red"}, "no field 'colour'; there are: accelerators, cores, kind"),
+        (
+            {"colour": "red"},
+            "no field 'colour'; there are: accelerator_memory, accelerators, arch, container, cores",
+        ),
     ],
 )
 def test_overrides_that_cannot_be(tmp_path: Path, overrides: dict[str, str], message: str) -> None:

@@ -156,3 +156,43 @@ def test_memory_of_v1_counts_the_whole_group(tmp_path: Path) -> None:
 
 def test_memory_that_cannot_be_read_is_none(tmp_path: Path) -> None:
     assert memory_use(Cgroups("self", tmp_path, tmp_path), tmp_path) is None
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_throttling_is_the_share_of_periods_in_which_the_limit_ran_out(tmp_path: Path, version: int) -> None:
+    machine = v2(tmp_path) if version == 2 else v1(tmp_path)
+    path = "pod/app" if version == 2 else "cpu/pod/app"
+    if version == 2:
+        machine.group(path, cpu__max="20000 100000")
+    else:
+        machine.group(path, cpu__cfs_quota_us=20_000)
+        machine.group("cpuacct/pod/app", cpuacct__usage=0)
+
+    def stat(periods: int, throttled: int) -> None:
+        machine.group(path, cpu__stat=f"usage_usec 0\nnr_periods {periods}\nnr_throttled {throttled}\nthrottled_usec 5")
+
+    recorded = Recorded(machine)
+    stat(100, 10)
+    recorded.after(0)
+    assert recorded.meter.throttled is None
+    for periods, throttled, expected in ((110, 19, 0.9), (120, 19, 0.0), (120, 19, 0.0), (130, 29, 1.0), (5, 1, 0.0)):
+        stat(periods, throttled)
+        recorded.after(1)
+        assert recorded.meter.throttled == pytest.approx(expected)
+
+
+def test_without_a_limit_nothing_is_throttled(tmp_path: Path) -> None:
+    recorded = Recorded(v2(tmp_path))
+    recorded.after(0)
+    recorded.after(1)
+    assert recorded.meter.throttled is None
+
+
+def test_the_host_is_the_last_resort(tmp_path: Path) -> None:
+    machine = v2(tmp_path, cpus=2)
+    (machine.proc / "self/stat").unlink()
+    machine.write_proc("stat", "cpu 100 0 50 700 20 10 20 0 0 0\ncpu0 1\ncpu1 1\n")
+    recorded = Recorded(machine)
+    recorded.after(0)
+    machine.write_proc("stat", "cpu 150 0 60 740 20 10 20 20 0 0\ncpu0 1\ncpu1 1\n")
+    assert recorded.after(1) == pytest.approx(0.8 / 2)

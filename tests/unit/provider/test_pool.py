@@ -316,3 +316,104 @@ async def test_a_clean_up_is_not_refused_by_a_full_pool_and_its_error_is_logged(
 def test_settings_are_checked(threads: int, queue: int, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         HandlerPool(threads, queue, time.monotonic)
+
+
+async def test_the_important_and_the_urgent_overtake() -> None:
+    pool = HandlerPool(1, 10, time.monotonic)
+    gate, ran, now = threading.Event(), [], time.monotonic()
+    first = asyncio.ensure_future(pool.run(gate.wait, (5,), FOREVER))
+    await asyncio.sleep(0.02)
+    waiting = [
+        asyncio.ensure_future(pool.run(ran.append, (name,), deadline_at, priority=priority))
+        for name, deadline_at, priority in (
+            ("patient", FOREVER, 1),
+            ("soon", now + 5, 1),
+            ("sooner", now + 4, 1),
+            ("minor", now + 3, 2),
+            ("major", FOREVER, 0),
+        )
+    ]
+    await asyncio.sleep(0.02)
+    gate.set()
+    await asyncio.gather(first, *waiting)
+    assert ran == ["major", "sooner", "soon", "patient", "minor"]
+    await settled(pool)
+    pool.close()
+
+
+async def test_a_full_line_makes_room_for_the_more_important_and_for_nobody_else() -> None:
+    pool = HandlerPool(1, 2, time.monotonic)
+    gate = threading.Event()
+    first = asyncio.ensure_future(pool.run(gate.wait, (5,), FOREVER))
+    await asyncio.sleep(0.02)
+    minor = [asyncio.ensure_future(pool.run(lambda: "ran", (), FOREVER, priority=2)) for _ in range(2)]
+    await asyncio.sleep(0.02)
+    with pytest.raises(Overloaded):
+        await pool.run(lambda: "ran", (), FOREVER, priority=2)
+    major = asyncio.ensure_future(pool.run(lambda: "major", (), FOREVER, priority=0))
+    with pytest.raises(Overloaded) as caught:
+        await minor[1]
+    assert caught.value.may_have_run is False
+    gate.set()
+    assert await asyncio.gather(first, minor[0], major) == [True, "ran", "major"]
+    await settled(pool)
+    pool.close()
+
+
+async def test_each_method_has_a_line_of_its_own() -> None:
+    pool = HandlerPool(1, 1, time.monotonic)
+    gate = threading.Event()
+    first = asyncio.ensure_future(pool.run(gate.wait, (5,), FOREVER))
+    await asyncio.sleep(0.02)
+    flood = asyncio.ensure_future(pool.run(lambda: "flood", (), FOREVER, line="flooded"))
+    await asyncio.sleep(0.02)
+    with pytest.raises(Overloaded):
+        await pool.run(lambda: "flood", (), FOREVER, line="flooded")
+    other = asyncio.ensure_future(pool.run(lambda: "other", (), FOREVER, line="other"))
+    await asyncio.sleep(0.02)
+    assert pool.queue_depth == 2
+    gate.set()
+    assert await asyncio.gather(first, flood, other) == [True, "flood", "other"]
+    await settled(pool)
+    pool.close()
+
+
+async def test_a_caller_who_leaves_the_line_leaves_a_place_and_never_runs() -> None:
+    pool = HandlerPool(1, 1, time.monotonic)
+    gate, ran = threading.Event(), []
+    first = asyncio.ensure_future(pool.run(gate.wait, (5,), FOREVER))
+    await asyncio.sleep(0.02)
+    for _ in range(200):
+        left = asyncio.ensure_future(pool.run(ran.append, ("left",), FOREVER))
+        await asyncio.sleep(0)
+        left.cancel()
+        await asyncio.gather(left, return_exceptions=True)
+    assert (pool.queue_depth, pool._turns) == (0, 1)
+    stays = asyncio.ensure_future(pool.run(ran.append, ("stays",), FOREVER))
+    await asyncio.sleep(0.02)
+    gate.set()
+    await asyncio.gather(first, stays)
+    assert ran == ["stays"]
+    await settled(pool)
+    pool.close()
+
+
+async def test_the_busy_share_counts_runs_under_way() -> None:
+    now = [0.0]
+    pool = HandlerPool(2, 1, lambda: now[0])
+    gate, entered = threading.Event(), threading.Event()
+
+    def handler() -> None:
+        entered.set()
+        gate.wait(5)
+
+    running = asyncio.ensure_future(pool.run(handler, (), FOREVER))
+    await asyncio.to_thread(entered.wait, 5)
+    now[0] = 10.0
+    assert pool.busy.share() == pytest.approx(0.5)
+    gate.set()
+    await running
+    await settled(pool)
+    now[0] = 20.0
+    assert pool.busy.share() == 0.0
+    pool.close()
