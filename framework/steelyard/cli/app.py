@@ -69,7 +69,7 @@ def serve(
         typer.Option(
             "--hw",
             metavar="KEY=VALUE",
-            help="Overrides what is detected: kind, model, cores, quota, memory_bytes, accelerators; repeatable.",
+            help="Overrides a fact, see `steelyard hardware`: kind, model, cores, quota, memory_bytes...; repeatable.",
             autocompletion=options.complete_hardware,
         ),
     ] = None,
@@ -322,6 +322,33 @@ def registry(
 
         asked = listing.Asked(registry=registry, registry_wait_s=options.wait_s(registry_wait))
         listing.show(asyncio.run(listing.look(asked)), is_json=is_json)
+
+
+@app.command()
+def hardware(
+    hw: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--hw",
+            metavar="KEY=VALUE",
+            help="Overrides one fact, as for serve; repeatable.",
+            autocompletion=options.complete_hardware,
+        ),
+    ] = None,
+    is_json: Annotated[bool, typer.Option("--json", help="One JSON document instead of lines.")] = False,
+    debug: options.Debug = False,
+) -> None:
+    """Show what a provider started here would say of this machine, and how busy it is now.
+
+    It watches for a second. Each hw. name can be overridden: [bold]steelyard serve ... --hw cores=4 --hw numa=2[/bold].
+
+    With --json: {"hardware": {"kind", "model", "cores", "quota", "memory_bytes", "accelerators"}, "facts": {"hw.arch",
+    ...}, "zone", "utilization": {"cpu", ...}, "has_nvml"}. What is not known is null or absent.
+    """
+    with reported("hardware", is_debug=debug, on_error=_json_error if is_json else None):
+        from . import hardware as showing
+
+        showing.run(options.pairs(hw or (), "--hw"), is_json=is_json)
 
 
 def _json_error(error: BaseException) -> None:

@@ -60,7 +60,7 @@ def test_help_and_version_load_nothing_heavy(arguments: list[str]) -> None:
 def test_help_lists_the_commands_in_the_order_of_use() -> None:
     text, _, modules = run("--help")
     listed = re.findall(r"^\W*(\w+) +[A-Z]", text[text.index("Commands") :], re.MULTILINE)
-    assert listed == ["serve", "call", "nodes", "demo", "version"]
+    assert listed == ["serve", "call", "nodes", "sim", "registry", "hardware", "demo", "version"]
     assert not any(name.startswith("steelyard.cli.demo") for name in modules)
 
 
