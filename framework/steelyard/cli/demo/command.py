@@ -9,19 +9,25 @@ import typer
 
 from ..failure import Failure, reported
 from ..options import Debug, complete_policy
-from .plan import DemoOptions
+from .plan import ONE_THREAD, DemoOptions
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from .outcome import Outcome
+    from .run import Played
 
 
 def demo_command(
     seconds: Annotated[float, typer.Option("--seconds", metavar="S", help="How long it lasts, 8 or more.")] = 30.0,
     json: Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write the numbers here.")] = None,
     plot: Annotated[
-        Path | None, typer.Option("--plot", metavar="FILE", help="Where to write the picture: .png or .html.")
+        Path | None,
+        typer.Option(
+            "--plot",
+            metavar="FILE",
+            help="Where to write the picture, .png or .html; what is there already is overwritten.",
+        ),
     ] = Path("steelyard-demo.png"),
     no_plot: Annotated[bool, typer.Option("--no-plot", help="Write no picture.")] = False,
     no_fault: Annotated[bool, typer.Option("--no-fault", help="Let every node stay well.")] = False,
@@ -46,6 +52,8 @@ def demo_command(
 
     After a third, one node starts to fail half its calls; after two thirds it is well again.
 
+    The picture lands in the current folder, as steelyard-demo.png, unless --plot or --no-plot says otherwise.
+
     Exits with 0 when it could be run, whether or not every expectation was met.
     """
     with reported("demo", is_debug=debug):
@@ -66,8 +74,10 @@ def play(options: DemoOptions) -> Outcome:
     import asyncio
     import os
 
-    # gRPC's own log lines (a peer that leaves is one) would tear the live table; it reads this when it is loaded.
+    # gRPC's own log lines (a peer that leaves is one) would tear the live table; it reads this when it is loaded, and
+    # numpy the others.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+    os.environ.update(ONE_THREAD)
 
     from rich.console import Console
 
@@ -81,10 +91,10 @@ def play(options: DemoOptions) -> Outcome:
     console = Console()
     schedule = Schedule(options.seconds, options.has_fault, options.policy)
     with TerminalScreen(console, schedule) if console.is_terminal else PlainScreen(console) as screen:
-        outcome = asyncio.run(main_task_cancelled_by_signals(run_demo(options, screen)))
-    summary(console, outcome)
-    _write(options, outcome, console)
-    return outcome
+        played = asyncio.run(main_task_cancelled_by_signals(run_demo(options, screen)))
+    summary(console, played.outcome)
+    _write(options, played, console)
+    return played.outcome
 
 
 def _check_writable(path: Path | None) -> None:
@@ -93,15 +103,11 @@ def _check_writable(path: Path | None) -> None:
         raise Failure(f"there is no folder {path.parent} to write {path.name} into")
 
 
-def _write(options: DemoOptions, outcome: Outcome, console: Console) -> None:
+def _write(options: DemoOptions, played: Played, console: Console) -> None:
     if options.json is not None:
-        options.json.write_bytes(outcome.encoded())
+        options.json.write_bytes(played.outcome.encoded())
         console.print(f"numbers: {options.json}", highlight=False, soft_wrap=True)
     if options.plot is not None:
-        from .picture import draw
-
-        try:
-            draw(outcome, options.plot)
-        except ImportError as error:
-            raise Failure(f"the picture needs matplotlib: pip install 'steelyard[examples]' ({error})") from error
+        if played.undrawn is not None:
+            raise Failure(f"the picture could not be written: {played.undrawn}")
         console.print(f"picture: {options.plot}", highlight=False, soft_wrap=True)

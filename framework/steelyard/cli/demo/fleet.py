@@ -21,13 +21,11 @@ import msgspec
 from steelyard.errors import SteelyardError
 
 from .node import Pulse, Ready, Setup
-from .plan import SICK_NODE, SICK_SHARE_OF_FAILURES, NodePlan
+from .plan import ONE_THREAD, SICK_NODE, SICK_SHARE_OF_FAILURES, NodePlan
 from .quotas import Quotas
 
 START_WITHIN_S = 60.0
 END_WITHIN_S = 3.0
-# One BLAS thread a node: eight nodes with a thread per core each would measure the scheduler.
-_ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 _MESSAGE = msgspec.json.Decoder(Ready | Pulse)
 
 
@@ -63,7 +61,7 @@ class NodeProcess:
                 stdout=asyncio.subprocess.PIPE,
                 stderr=log,
                 start_new_session=True,
-                env={**os.environ, **_ONE_THREAD},
+                env={**os.environ, **ONE_THREAD},
             )
         await self._next()
 

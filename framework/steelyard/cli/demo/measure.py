@@ -94,6 +94,17 @@ def load_spread(windows: Sequence[NodeWindow]) -> float:
     return float(np.std([window.load for window in windows]))
 
 
+def mean_spread(fleet: Sequence[Counters], start_s: float, end_s: float) -> float:
+    """How unequal the loads are: the mean, over the seconds of a window, of ``load_spread`` in each second.
+
+    Not the spread of the window's mean loads, which is smaller: what is too much in one second and too little in the
+    next would cancel out, and a queue does not see it so. A window of less than a second counts as one."""
+    seconds = max(1, int(end_s - start_s + 1e-9))
+    step_s = (end_s - start_s) / seconds
+    starts = [start_s + step_s * number for number in range(seconds)]
+    return float(np.mean([load_spread(node_windows(fleet, begin, begin + step_s)) for begin in starts]))
+
+
 def consumer_window(calls: Sequence[Call], start_s: float, end_s: float) -> ConsumerWindow:
     """The calls that were due in [start, end). Percentiles are of those that succeeded."""
     due = [call for call in calls if start_s <= call.due_at < end_s]

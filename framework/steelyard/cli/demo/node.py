@@ -1,6 +1,6 @@
 """One provider process of the demonstration: ``python -m steelyard.cli.demo.node``, started by ``Fleet``.
 
-It talks with its parent in lines: first it says that its imports are done, then it is told who it is (only then is
+It talks with its parent in lines: first it says that everything is loaded, then it is told who it is (only then is
 its CPU quota in force, so that eight starts do not take a minute), says that it serves, and from then on reports what
 it has used and done, several times a second. Those reports are the demonstration's own yardstick, beside and
 independent of the load reports that the balancer goes by. Its parent may tell it to be ``sick`` or ``well``; when the
@@ -10,6 +10,7 @@ pipe closes, for whatever reason, the node ends: nobody has to find and kill it.
 from __future__ import annotations
 
 import asyncio
+import os
 import random
 import sys
 import time
@@ -57,7 +58,7 @@ class Pulse(msgspec.Struct, frozen=True, kw_only=True, tag="pulse"):
 
 
 class Ready(msgspec.Struct, frozen=True, kw_only=True, tag="ready"):
-    """``address`` is "" as long as only the imports are done. ``hardware`` is what the node has registered."""
+    """``address`` is "" as long as it is loaded and no more. ``hardware`` is what the node has registered."""
 
     address: str = ""
     hardware: Mapping[str, Any] = {}
@@ -118,6 +119,7 @@ def say(message: msgspec.Struct) -> None:
 
 async def serve() -> None:
     orders = await _lines_of_stdin()
+    await _load_what_serving_needs()
     say(Ready())
     first = await orders.readline()
     if not first:
@@ -183,5 +185,14 @@ async def _lines_of_stdin() -> asyncio.StreamReader:
     return reader
 
 
+async def _load_what_serving_needs() -> None:
+    """What is loaded by need is loaded now, while the CPU quota is not in force: it would take most of a second."""
+    Classifier((), ()).with_copies(1)
+    async with Provider("memory://", host="127.0.0.1", drain_s=0.0):
+        pass
+
+
 if __name__ == "__main__":
     asyncio.run(serve())
+    sys.stdout.flush()
+    os._exit(0)  # everything is closed; the interpreter's own end would take longer than that

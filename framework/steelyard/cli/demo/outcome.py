@@ -11,6 +11,7 @@ import msgspec
 from steelyard import __version__
 
 from .measure import ConsumerWindow, NodeWindow
+from .plan import SICK_NODE, TWIN
 
 
 class NodeResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,10 +50,12 @@ class Second(msgspec.Struct, frozen=True, kw_only=True):
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     """What ``--json`` writes. Shares and success are in [0, 1]; what is about the fault is None with ``--no-fault``.
 
-    ``load_std_*``: standard deviation over the nodes of their mean loads, under plain hashing and in as many seconds at
-    the end. ``sick_node_share_during_fault`` counts from the fault's third second on; ``sick_node_fair_share`` is the
-    share of its healthy twin at the end. ``failed_attempts`` are handlers that raised; ``failed_calls`` are what was
-    left of them after retries.
+    ``load_std`` of a second is the standard deviation over the nodes of their loads in it. ``load_std_before`` and
+    ``load_std_after`` are its means over the seconds of plain hashing and over as many at the end (``settings`` says
+    which). ``sick_node_share_during_fault`` counts from the fault's third second on. ``sick_node_fair_share`` is
+    the share of its healthy twin; it, ``sick_node_share_after_recovery`` and the nodes' shares and loads are of the
+    same last seconds. ``failed_attempts`` are handlers that raised; ``failed_calls`` are what was left of them after
+    retries.
     """
 
     calls: int
@@ -94,13 +97,17 @@ def expectations(
     """The bars that this run can be held to."""
     before, after = load_std
     bars = [
-        _at_most("spread of load at the end / under plain hashing", after / before if before else 0.0, 0.4),
+        _at_most("spread of load in the last seconds / under plain hashing", after / before if before else 0.0, 0.4),
     ]
     if sick_share is not None and success is not None and share_after is not None and fair_share:
         bars += [
             _at_most("sick node's share from the fault's third second on", sick_share, 0.05),
             _at_least("success of the consumer's calls during the fault", success, 0.995),
-            _at_least("healed node's share / its healthy twin's", share_after / fair_share, 0.5),
+            _at_least(
+                f"share of the healed {SICK_NODE} / share of {TWIN}, its healthy twin, in the last seconds",
+                share_after / fair_share,
+                0.5,
+            ),
         ]
     return bars
 

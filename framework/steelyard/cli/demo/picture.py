@@ -26,10 +26,11 @@ _PHASE_NAME: dict[str, Any] = {"ha": "center", "va": "top", "fontsize": 8, "colo
 
 
 def load() -> None:
-    """Loads the plotting library, which takes most of a second. Raises ImportError when it is not there."""
+    """Loads the plotting library, which takes most of a second and on its first day finds all fonts."""
     import matplotlib.backends.backend_agg
     import matplotlib.backends.backend_svg
-    import matplotlib.figure  # noqa: F401
+    import matplotlib.figure
+    import matplotlib.font_manager  # noqa: F401
 
 
 def draw(outcome: Outcome, path: Path) -> None:
@@ -120,7 +121,11 @@ def _thought(second: Second, node: str, what: str) -> float:
 
 
 def _spread(axes: Axes, outcome: Outcome, times: list[float]) -> None:
-    _title_of(axes, "Spread of load", "standard deviation over the nodes")
+    _title_of(
+        axes,
+        "Spread of load",
+        "standard deviation over the nodes in each second; dotted: the two means that are compared",
+    )
     axes.plot(times, [second.load_std for second in outcome.series], color=_INK, linewidth=1.7)
     bound = 0.4 * outcome.load_std_before
     axes.axhline(bound, color="#b2182b", linewidth=0.9, linestyle="--")
@@ -128,6 +133,8 @@ def _spread(axes: Axes, outcome: Outcome, times: list[float]) -> None:
         "0.4 of plain hashing's", (0.995, bound), xycoords=("axes fraction", "data"), ha="right", va="bottom",
         color="#b2182b", fontsize=8,
     )  # fmt: skip
+    for window, mean in (("before_s", outcome.load_std_before), ("after_s", outcome.load_std_after)):
+        axes.plot(outcome.settings[window], (mean, mean), color="#b2182b", linewidth=1.7, linestyle=":")
     axes.set_ylim(bottom=0)
 
 

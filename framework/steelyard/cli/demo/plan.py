@@ -79,6 +79,9 @@ USERS = 5000
 MODEL_COST_S = 0.0012
 WARM_UP_S = 0.6
 
+# One BLAS thread a process: eight nodes with a thread per core each would measure the scheduler, and the calibration of
+# the model (``copies_for``) would measure how busy the machine is.
+ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 
 _WHAT = {"dual": "dual: availability first, then utilization"}
 

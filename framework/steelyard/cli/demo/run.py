@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import importlib.util
+import math
 import os
 import shutil
 import tempfile
+import threading
 import time
 from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -20,8 +24,8 @@ from steelyard.errors import ConfigError, SteelyardError
 
 from . import picture
 from .fleet import Fleet, NodeProcess
-from .measure import NodeWindow, consumer_window, load_spread, node_windows
-from .model import Trained, copies_for, train
+from .measure import NodeWindow, consumer_window, load_spread, mean_spread, node_windows
+from .model import DATA_PACKAGE, Trained, copies_for, train
 from .outcome import NodeResult, Outcome, Second, expectations, machine, versions
 from .plan import FLEET, MODEL_COST_S, RATE_PER_S, SICK_NODE, SICK_SHARE_OF_FAILURES, TWIN, USERS, DemoOptions, Schedule
 from .quotas import PREFIX, Quotas, QuotasRefused, is_of_dead_run, run_name
@@ -47,15 +51,25 @@ class Screen(Protocol):
         """The cluster now."""
 
 
-async def run_demo(options: DemoOptions, screen: Screen) -> Outcome:
+@dataclass(frozen=True, slots=True)
+class Played:
+    """A run: what it has shown, and why there is no picture although one was asked for."""
+
+    outcome: Outcome
+    undrawn: OSError | None = None
+
+
+async def run_demo(options: DemoOptions, screen: Screen) -> Played:
     """Plays the demonstration once. Raises ConfigError (policy, registry URL), RegistryUnavailable,
     DemoFailed and FleetError."""
     make_policy(options.policy)
+    _check_installed(options)
     await _check_registry(options.registry)
     schedule = Schedule(options.seconds, options.has_fault, options.policy)
     with _folder() as folder, _quotas(screen) as quotas:
         registry = options.registry or f"embedded://{folder}/registry.db"
-        training = asyncio.ensure_future(asyncio.to_thread(_train, screen))
+        has_ended = threading.Event()
+        training = asyncio.ensure_future(asyncio.to_thread(_prepare, options, screen, has_ended))
         try:
             async with Fleet(FLEET, folder, quotas) as fleet:
                 screen.step(f"{len(FLEET)} provider processes started")
@@ -63,20 +77,35 @@ async def run_demo(options: DemoOptions, screen: Screen) -> Outcome:
                 screen.step(f"model trained on {trained.data_set}: {trained.accuracy:.1%} right")
                 async with _stage(fleet, registry, trained, schedule, folder, screen) as (stage, copies):
                     await stage.play(screen.look)
-                    drawing = asyncio.ensure_future(asyncio.to_thread(_load_drawing, options))
                     outcome = measured(stage, trained, copies, registry if options.registry else "embedded")
+                    drawing = asyncio.ensure_future(asyncio.to_thread(_draw, options, outcome))  # while the fleet ends
         finally:
+            has_ended.set()
             training.cancel()
             await asyncio.gather(training, return_exceptions=True)
-    await drawing
-    return outcome
+    return Played(outcome, await drawing)
 
 
-def _load_drawing(options: DemoOptions) -> None:
-    """Loads the plotting library while the fleet ends. That it is missing is said when the picture is due."""
+def _draw(options: DemoOptions, outcome: Outcome) -> OSError | None:
     if options.plot is not None:
-        with contextlib.suppress(ImportError):
-            picture.load()
+        try:
+            picture.draw(outcome, options.plot)
+        except OSError as error:
+            return error  # after all that, the numbers are worth showing
+    return None
+
+
+def _check_installed(options: DemoOptions) -> None:
+    """Before eight processes are started for nothing."""
+    wanted = {DATA_PACKAGE: "scikit-learn (it carries the data)"}
+    if options.plot is not None:
+        wanted["matplotlib"] = "matplotlib (it draws the picture; --no-plot does without)"
+    missing = [why for name, why in wanted.items() if importlib.util.find_spec(name) is None]
+    if missing:
+        raise DemoFailed(
+            f"the demonstration needs {' and '.join(missing)}: pip install 'steelyard[examples]', or in a clone "
+            "pip install '.[examples]' (./dev demo does it for you)"
+        )
 
 
 async def _check_registry(url: str | None) -> None:
@@ -104,13 +133,22 @@ async def _stage(
         yield stage, copies
 
 
-def _train(screen: Screen) -> Trained:
-    try:
-        return train(screen.training, seed=0)
-    except ImportError as error:
-        raise DemoFailed(
-            f"the demonstration trains its model with scikit-learn: pip install 'steelyard[examples]' ({error})"
-        ) from error
+class _GivenUp(Exception):
+    """The run has ended while the model was being trained."""
+
+
+def _prepare(options: DemoOptions, screen: Screen, has_ended: threading.Event) -> Trained:
+    """What can be done while the processes start. In a thread, which nobody can cancel: it asks."""
+
+    def told(done: float) -> None:
+        if has_ended.is_set():
+            raise _GivenUp
+        screen.training(done)
+
+    trained = train(told, seed=0)
+    if options.plot is not None and not has_ended.is_set():
+        picture.load()
+    return trained
 
 
 @contextlib.contextmanager
@@ -148,15 +186,17 @@ def measured(stage: Stage, trained: Trained, copies: int, registry: str) -> Outc
     def nodes_in(start_s: float, end_s: float) -> dict[str, Any]:
         return {window.name: window for window in node_windows(fleet, start + start_s, start + end_s)}
 
-    before, after, whole = nodes_in(*schedule.before), nodes_in(*schedule.after), nodes_in(0.0, schedule.seconds)
+    def spread_in(window: tuple[float, float]) -> float:
+        begin_s, end_s = _whole_seconds(window)
+        return mean_spread(fleet, start + begin_s, start + end_s)
+
+    after, whole = nodes_in(*schedule.after), nodes_in(0.0, schedule.seconds)
     run = consumer_window(calls, start, start + schedule.seconds)
-    load_std = load_spread(list(before.values())), load_spread(list(after.values()))
+    load_std = spread_in(schedule.before), spread_in(schedule.after)
     fair_share = sick_share = share_after = success = None
     if schedule.has_fault:
         sick_share = nodes_in(schedule.settled_s, schedule.heal_s)[SICK_NODE].share
-        # The very end: the bar is what it has come back to, not how it got there.
-        end = nodes_in(schedule.seconds - schedule.switch_s / 2, schedule.seconds)
-        share_after, fair_share = end[SICK_NODE].share, end[TWIN].share
+        share_after, fair_share = after[SICK_NODE].share, after[TWIN].share
         success = consumer_window(calls, start + schedule.fault_s, start + schedule.heal_s).success
     last = stage.notes[-1].balancer
     return Outcome(
@@ -181,6 +221,9 @@ def measured(stage: Stage, trained: Trained, copies: int, registry: str) -> Outc
             "seconds": schedule.seconds,
             "policy": schedule.policy,
             "registry": registry,
+            "load_std": "standard deviation over the nodes of their loads in one second; before and after: means of it",
+            "before_s": _whole_seconds(schedule.before),
+            "after_s": _whole_seconds(schedule.after),
             "seed": SEED,
             "rate_per_s": RATE_PER_S,
             "users": USERS,
@@ -200,6 +243,12 @@ def measured(stage: Stage, trained: Trained, copies: int, registry: str) -> Outc
         phases=[msgspec.to_builtins(phase) for phase in schedule.phases],
         series=_series(stage),
     )
+
+
+def _whole_seconds(window: tuple[float, float]) -> tuple[float, float]:
+    """The seconds of the series that lie in *window*; the window itself where none does."""
+    begin_s, end_s = math.ceil(window[0] - 1e-9), math.floor(window[1] + 1e-9)
+    return (float(begin_s), float(end_s)) if begin_s < end_s else window
 
 
 def _node_result(node: NodeProcess, window: NodeWindow, view: NodeStatistics | None) -> NodeResult:

@@ -12,7 +12,6 @@ from rich.text import Text
 
 from steelyard.balance import NodeStatistics
 
-from .measure import load_spread
 from .outcome import Expectation, Outcome
 from .plan import SICK_NODE, Schedule
 from .stage import GLIMPSE_S, Glimpse, hardware_words
@@ -88,10 +87,11 @@ class PlainScreen:
         if glimpse.phase.name != self._phase:
             self._phase = glimpse.phase.name
             self._line(f"{glimpse.at_s:5.1f} s  phase: {glimpse.phase.name} ({glimpse.phase.what})")
-        if glimpse.at_s >= self._next_s and glimpse.at_s > 1:
+        if glimpse.at_s >= self._next_s and glimpse.end_s - glimpse.start_s >= GLIMPSE_S - 0.01:
             self._next_s = glimpse.at_s + PLAIN_EVERY_S
+            window = f"{glimpse.start_s:.1f} to {glimpse.end_s:.1f} s"
             loads = " ".join(f"{node.name} {node.load:.0%}/{node.share:.0%}" for node in glimpse.nodes)
-            self._line(f"{glimpse.at_s:5.1f} s  load/share: {loads}")
+            self._line(f"{glimpse.at_s:5.1f} s  load/share in {window}: {loads}")
 
     def __enter__(self) -> PlainScreen:
         return self
@@ -158,12 +158,11 @@ def _footer(glimpse: Glimpse) -> Text:
     if window.success is None or window.p50_ms is None:
         return Text("waiting for the first calls", "dim")
     mean = sum(node.load for node in glimpse.nodes) / len(glimpse.nodes)
-    spread = load_spread(glimpse.nodes)
     return Text.assemble(
-        f"{window.calls / GLIMPSE_S:.0f} calls/s  ",
+        f"{window.calls / (glimpse.end_s - glimpse.start_s):.0f} calls/s  ",
         (f"success {window.success:.2%}", "green" if window.success >= 0.995 else "red"),
         f"  p50 {window.p50_ms:.0f} ms  p99 {window.p99_ms:.0f} ms",
-        f"   mean utilization {mean:.0%} ± {spread:.0%}",
+        f"   mean utilization {mean:.0%} ± {glimpse.load_std:.0%}",
     )
 
 
@@ -181,6 +180,7 @@ def _load_style(load: float) -> str:
 
 def summary(console: Console, outcome: Outcome) -> None:
     """What has been shown, and which bars were met."""
+    begin_s, end_s = outcome.settings["after_s"]
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold", title_justify="left")
     for title in ("node", "hardware"):
         table.add_column(title, no_wrap=True)
@@ -198,6 +198,7 @@ def summary(console: Console, outcome: Outcome) -> None:
             Text(node.list, _LIST_STYLE.get(node.list, "")),
         )
     console.print()
+    console.print(f"from {begin_s:g} to {end_s:g} s, the last seconds:", highlight=False)
     console.print(table)
     console.print()
     console.print(_totals(outcome), highlight=False, soft_wrap=True)
@@ -215,8 +216,8 @@ def _totals(outcome: Outcome) -> Text:
     return Text.assemble(
         f"{outcome.calls} calls, {outcome.failed_calls} failed{retried}{sick}\n",
         f"{latency}{accuracy}\n",
-        f"spread of utilization: {outcome.load_std_before:.3f} under plain hashing, "
-        f"{outcome.load_std_after:.3f} at the end",
+        f"spread of utilization over the nodes (standard deviation in each second, mean of the seconds): "
+        f"{outcome.load_std_before:.3f} under plain hashing, {outcome.load_std_after:.3f} in the last seconds",
     )
 
 

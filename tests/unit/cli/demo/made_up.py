@@ -54,7 +54,14 @@ def outcome(*, load_std: tuple[float, float] = (0.3, 0.03), has_fault: bool = Tr
             share_after=told["sick_node_share_after_recovery"],
             fair_share=told["sick_node_fair_share"],
         ),
-        settings={"policy": "dual", "seconds": 12.0, "cpu_shares_by": "<trust>", "data_set": "digits"},
+        settings={
+            "policy": "dual",
+            "seconds": 12.0,
+            "before_s": (0.0, 2.0),
+            "after_s": (10.0, 12.0),
+            "cpu_shares_by": "<trust>",
+            "data_set": "digits",
+        },
         errors={},
         phases=[
             {"name": phase.name, "start_s": phase.start_s, "end_s": phase.end_s, "what": phase.what}

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from steelyard.cli.demo.measure import Counters, consumer_window, load_spread, node_windows
+from steelyard.cli.demo.measure import Counters, consumer_window, load_spread, mean_spread, node_windows
 from steelyard.cli.demo.node import Pulse
 from steelyard.cli.demo.plan import NodePlan
 from steelyard.cli.demo.traffic import Call
@@ -51,6 +51,22 @@ def test_the_spread_of_equal_loads_is_nothing() -> None:
     assert load_spread(node_windows(equal, 100.0, 110.0)) == pytest.approx(0.0, abs=1e-9)
     unequal = [Counters.of(CPU, pulses(cpu_per_s=0.04)), Counters.of(GPU, pulses(device_per_s=0.8))]
     assert load_spread(node_windows(unequal, 100.0, 110.0)) == pytest.approx(0.2)
+
+
+def test_the_spread_of_a_window_is_the_mean_of_its_seconds_and_not_of_its_mean_loads() -> None:
+    """Two nodes that take turns are equal over two seconds, and unequal in each of them."""
+    at_s = [0.0, 1.0, 2.0, 3.0, 4.0]
+    turns = [[0.0, 1.0, 1.0, 2.0, 2.0], [0.0, 0.0, 1.0, 1.0, 2.0]]
+    fleet = [
+        Counters.of(
+            GPU,
+            [Pulse(at_s=at, cpu_s=0, device_s=busy, calls=0, failed=0) for at, busy in zip(at_s, device, strict=True)],
+        )
+        for device in turns
+    ]
+    assert load_spread(node_windows(fleet, 0.0, 4.0)) == pytest.approx(0.0)
+    assert mean_spread(fleet, 0.0, 4.0) == pytest.approx(0.5)
+    assert mean_spread(fleet, 0.0, 0.5) == pytest.approx(0.5)  # less than a second counts as one
 
 
 def test_a_call_belongs_to_the_window_in_which_it_was_due() -> None:

@@ -17,12 +17,15 @@ SCHEDULE = Schedule(12.0, True, "dual")
 def glimpse(at_s: float = 5.0, *, failed: float = 3.0) -> Glimpse:
     return Glimpse(
         at_s=at_s,
+        start_s=max(0.0, at_s - 2.5),
+        end_s=max(0.5, at_s - 0.5),
         phase=SCHEDULE.phase_at(at_s),
         policy="dual",
         nodes=[node_window("mid-1", share=0.02, load=0.9, failed=failed), node_window("gpu-1", share=0.98)],
         balancer={},
         consumer=ConsumerWindow(calls=200, failed=0, success=0.999, p50_ms=4.0, p99_ms=90.0, accuracy=1.0),
         hardware={name: hardware_words(hardware) for name, hardware in HARDWARE.items()},
+        load_std=0.2,
     )
 
 
@@ -63,6 +66,17 @@ def test_plain_lines_name_each_phase_once() -> None:
     assert "\x1b" not in out.getvalue()
 
 
+def test_plain_lines_say_of_which_seconds_they_speak_and_begin_with_a_whole_window() -> None:
+    out = io.StringIO()
+    with PlainScreen(Console(file=out, width=200)) as screen:
+        for at_s in (0.5, 1.0, 2.0, 2.5, 3.0, 7.5):
+            screen.look(glimpse(at_s))
+    told = [
+        line.split("load/share in ")[1].split(":")[0] for line in out.getvalue().splitlines() if "load/share" in line
+    ]
+    assert told == ["0.0 to 2.0 s", "5.0 to 7.0 s"]
+
+
 def test_the_live_table_is_gone_when_the_screen_closes() -> None:
     console = Console(file=io.StringIO(), width=100, height=30, force_terminal=True)
     with TerminalScreen(console, SCHEDULE) as screen:
@@ -78,6 +92,7 @@ def test_a_missed_bar_is_called_missed() -> None:
     summary(Console(file=out, width=100), outcome(load_std=(0.1, 0.09)))
     text = out.getvalue()
     assert "missed spread of load" in text
+    assert "share of the healed mid-1 / share of mid-2, its healthy twin, in the last seconds: 0.8 (at least" in text
     assert "0.9 (at most 0.4)" in text
     assert text.count("met ") >= 3
     assert "1200 calls, 0 failed; 7 attempts failed at a node (mid-1)" in text
