@@ -24,7 +24,7 @@ from steelyard.errors import ConfigError, Degraded, RpcError, Status
 from steelyard.guard import Admission, Protection
 from steelyard.invoke import Filter, Invoker
 from steelyard.model import Invocation, MethodSpec, Reply, ServiceSpec
-from steelyard.service import LAST_GOOD_REPLY
+from steelyard.service import LAST_GOOD_REPLY, fallback_call
 from steelyard.telemetry import current_call_span
 
 from .switches import OWN_FALLBACK, Mode, Switch, Switches
@@ -146,9 +146,8 @@ class _Method:
             return None if body is None else Reply(body=body)
         if not callable(fallback):
             return Reply(value=fallback)
-        value = (
-            fallback(*invocation.args) if inspect.iscoroutinefunction(fallback) else await _call(fallback, invocation)
-        )
+        call = fallback_call(fallback, self._spec.parameters, self._named(invocation))
+        value = call(*invocation.args) if inspect.iscoroutinefunction(fallback) else await _call(call, invocation)
         return Reply(value=await value if inspect.isawaitable(value) else value)
 
     def _named(self, invocation: Invocation) -> str:

@@ -12,14 +12,15 @@ One object per reference, read at every call: a look-up in a dict that is nearly
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from types import MappingProxyType
 from typing import Any, Final
 
-from steelyard.errors import ConfigError
-from steelyard.model import ServiceSpec
+from steelyard.errors import ConfigError, ContractError
+from steelyard.model import MethodSpec, ServiceSpec
+from steelyard.service import fallback_call
 
 
 class Mode(StrEnum):
@@ -55,13 +56,16 @@ class Switches:
 
     def set(self, mode: Mode | str | None, method: str | None = None, *, answer: Any = OWN_FALLBACK) -> None:
         """Sets the switch, or takes it away (*mode* None). Raises ConfigError for a mode or method that is not
-        there."""
+        there, and for a function that does not take the arguments that it would be called with."""
         if method is not None and method not in self._service.methods:
             known = ", ".join(sorted(self._service.methods))
             raise ConfigError(f"{self._service.key} has no method {method!r} to switch; it has: {known}")
         if mode is None:
             self._set.pop(method, None)
             return
+        if callable(answer):
+            for name in self._service.methods if method is None else (method,):
+                _check_answer(answer, self._service.methods[name])
         try:
             self._set[method] = Switch(Mode(mode), answer)
         except ValueError:
@@ -80,3 +84,10 @@ class Switches:
     def __repr__(self) -> str:
         shown = ", ".join(f"{method}: {mode}" for method, mode in self.shown().items())
         return f"Switches({shown or 'none'})"
+
+
+def _check_answer(answer: Callable[..., Any], method: MethodSpec) -> None:
+    try:
+        fallback_call(answer, method.parameters, f"the switch of {method.name}")
+    except ContractError as error:
+        raise ConfigError(str(error)) from None

@@ -4,6 +4,7 @@ from .arguments import bind_arguments
 from .binding import BoundMethod, bind
 from .contract import implemented_spec, service_spec
 from .declare import LAST_GOOD_REPLY, LastGoodReply, method, service
+from .fallback import fallback_call
 
 __all__ = [
     "LAST_GOOD_REPLY",
@@ -11,6 +12,7 @@ __all__ = [
     "LastGoodReply",
     "bind",
     "bind_arguments",
+    "fallback_call",
     "implemented_spec",
     "method",
     "service",

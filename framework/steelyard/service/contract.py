@@ -14,6 +14,7 @@ from steelyard.errors import ContractError
 from steelyard.model import CallShape, MethodSpec, ServiceSpec
 
 from .declare import DECLARED, LAST_GOOD_REPLY, SETTINGS, Declared, Settings
+from .fallback import fallback_call
 from .signature import choose_codec, read_signature
 
 _SPEC = "_abc_steelyard_spec"  # see DECLARED for the prefix
@@ -99,6 +100,8 @@ def _method_spec(
         raise ContractError(f"{where}: hash_key {settings.hash_key!r} is not one of its parameters: {names}")
     if signature.stream_at is not None and settings.hash_key == signature.parameters[signature.stream_at].name:
         raise ContractError(f"{where}: hash_key {settings.hash_key!r} is a stream; take another parameter")
+    if settings.has_fallback and callable(settings.fallback):
+        fallback_call(settings.fallback, signature.parameters, where)
     if settings.fallback is LAST_GOOD_REPLY and signature.shape is not CallShape.UNARY:
         raise ContractError(f"{where}: a stream has no last good reply; give a function as its fallback")
     if settings.batch is not None and signature.shape is not CallShape.UNARY:

@@ -44,7 +44,6 @@ _SPARE_BUFFERS = 16
 _CLOSE_S = 0.5
 
 
-
 class _Buffers:
     """What the connections of one loop read into. ``shared`` is for whole packets; one that came in part needs a buffer
     until its rest is here, and such are kept for the next: a fresh one would be filled with zeros, page by page, first.

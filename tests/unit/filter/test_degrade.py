@@ -10,7 +10,7 @@ from steelyard.balance import Dice
 from steelyard.filter import Switches, degrade
 from steelyard.filter.degrade import LastGoodReplies
 from steelyard.guard import Admission, Protection
-from steelyard.model import Invocation, MethodSpec, Reply, ServiceSpec
+from steelyard.model import Invocation, MethodSpec, Parameter, Reply, ServiceSpec
 from steelyard.service import LAST_GOOD_REPLY
 
 
@@ -32,7 +32,9 @@ def call(body: bytes = b"question", args: tuple[Any, ...] = (7,)) -> Invocation:
 
 
 def stacked(cluster: Cluster, **facts: Any) -> Any:
-    spec = ServiceSpec(name="ads.Ctr", methods={"predict": MethodSpec(name="predict", **facts)})
+    spec = ServiceSpec(
+        name="ads.Ctr", methods={"predict": MethodSpec(name="predict", parameters=(Parameter("user_id"),), **facts)}
+    )
     filter_ = degrade(spec)
 
     async def invoke(invocation: Invocation) -> Reply:
@@ -158,7 +160,9 @@ class Verdict(Protection):
 
 
 def protected(cluster: Cluster, verdict: Admission, switches: Switches | None = None, **facts: Any) -> Any:
-    spec = ServiceSpec(name="ads.Ctr", methods={"predict": MethodSpec(name="predict", **facts)})
+    spec = ServiceSpec(
+        name="ads.Ctr", methods={"predict": MethodSpec(name="predict", parameters=(Parameter("user_id"),), **facts)}
+    )
     filter_ = degrade(spec, protection=Verdict(verdict), switches=switches)
 
     async def invoke(invocation: Invocation) -> Reply:
@@ -199,7 +203,9 @@ async def test_a_degraded_call_is_answered_from_memory_where_there_is_one() -> N
 
 
 def switched(**facts: Any) -> tuple[Switches, ServiceSpec]:
-    spec = ServiceSpec(name="ads.Ctr", methods={"predict": MethodSpec(name="predict", **facts)})
+    spec = ServiceSpec(
+        name="ads.Ctr", methods={"predict": MethodSpec(name="predict", parameters=(Parameter("user_id"),), **facts)}
+    )
     return Switches(spec), spec
 
 
@@ -259,3 +265,20 @@ def test_switches_are_checked_and_shown() -> None:
     switches.set("force", "predict")
     assert switches.shown() == {"*": "off", "predict": "force"}
     assert repr(switches) == "Switches(*: off, predict: force)"
+
+
+def test_a_switch_refuses_a_function_of_other_arguments() -> None:
+    spec = ServiceSpec(
+        name="ads.Ctr",
+        methods={
+            "predict": MethodSpec(name="predict", parameters=(Parameter("user_id"),)),
+            "reset": MethodSpec(name="reset"),
+        },
+    )
+    switches = Switches(spec)
+    switches.set("force", "predict", answer=lambda user_id: user_id)
+    with pytest.raises(errors.ConfigError, match=r"reset.*does not take the method's arguments \(\)"):
+        switches.set("force", answer=lambda user_id: user_id)
+    with pytest.raises(errors.ConfigError, match=r"predict.*does not take the method's arguments \(user_id\)"):
+        switches.set("force", "predict", answer=lambda: 0)
+    assert switches.shown() == {"predict": "force"}
