@@ -7,7 +7,7 @@ small", True is 1, and text fails with a TypeError of Python's that names nothin
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from steelyard.errors import ConfigError
@@ -22,6 +22,14 @@ def checked(name: str, value: Any, is_good: bool, wanted: str) -> Any:
         return value
     text = repr(value)
     raise ConfigError(f"{name}: {wanted}, not {text if len(text) <= 80 else text[:77] + '...'}")
+
+
+def near(name: str, known: Iterable[str]) -> str:
+    """``"; did you mean X?"`` for a name that is much like one of *known*, else nothing: the end of a message."""
+    import difflib
+
+    found = difflib.get_close_matches(name, list(known), n=1)
+    return f"; did you mean {found[0]}?" if found else ""
 
 
 def whole_number(name: str, value: Any, low: int, high: int, note: str = "") -> int:

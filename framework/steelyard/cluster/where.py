@@ -16,11 +16,14 @@ that says nothing is never picked by accident.
 from __future__ import annotations
 
 import ast
+import keyword
 import operator
+import re
 from collections.abc import Callable
 from typing import Any
 
 from steelyard.errors import ConfigError
+from steelyard.setting import near
 from steelyard_registry import Node
 
 Predicate = Callable[[Node], bool]
@@ -68,7 +71,7 @@ def where(expression: str) -> Predicate:
     try:
         tree = ast.parse(expression.strip(), mode="eval")
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        raise ConfigError(f"where: cannot read {expression!r}: {error}") from None
+        raise ConfigError(f"where: cannot read {expression!r}: {_advice(expression) or error}") from None
     try:
         value = _compile(tree.body, expression)
     except RecursionError:
@@ -78,6 +81,17 @@ def where(expression: str) -> Predicate:
         return bool(value(node))
 
     return predicate
+
+
+def _advice(expression: str) -> str:
+    """What Python's own message about a slip does not say, because it takes this for Python."""
+    for name in re.findall(r"\btag\.([A-Za-z_]+)", expression):
+        if keyword.iskeyword(name):
+            return f"{name!r} is a word of the language; write tags[{name!r}]"
+    bare = re.sub(r"'[^']*'|\"[^\"]*\"", "''", expression)
+    if re.search(r"(?<![=!<>:])=(?!=)", bare):
+        return "a comparison is written with two signs: =="
+    return ""
 
 
 def _compile(tree: ast.expr, expression: str) -> _Value:
@@ -123,7 +137,14 @@ def _compile_name(tree: ast.expr, expression: str) -> _Value:
         case ast.Subscript(value=ast.Name(id="tags"), slice=ast.Constant(value=str(name))):
             return lambda node: node.tags.get(name)
     names = ", ".join([*sorted(_FACTS), *(f"hw.{name}" for name in sorted(_HARDWARE)), "tag.NAME", "tags['NAME']"])
+    names += _quoting(tree)
     raise ConfigError(f"where: {ast.unparse(tree)!r} in {expression!r} is not a fact of a node; there are: {names}")
+
+
+def _quoting(tree: ast.expr) -> str:
+    if not isinstance(tree, ast.Name):
+        return ""
+    return near(tree.id, _FACTS) or f"; if it is a text, quote it: {tree.id!r}"
 
 
 _ARITHMETIC: dict[type[ast.operator], Callable[[Any, Any], Any]] = {

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from types import TracebackType
-from typing import Any, Self, TypeVar, cast
+from typing import Any, NoReturn, Self, TypeVar, cast
 
 from steelyard.balance import make_policy
 from steelyard.cluster import ChannelPool, Failover, checked_registry, open_at, where
@@ -240,6 +240,13 @@ class Consumer:
         if self._registry is None or self._channels is None:
             raise ConfigError("the consumer is not open: use `async with Consumer(...) as consumer:` or `await open()`")
         return self._registry, self._channels
+
+    def __enter__(self) -> NoReturn:
+        raise TypeError(
+            "a Consumer works on an event loop: write `async with Consumer(...)`, or `with BlockingConsumer(...)`"
+        )
+
+    def __exit__(self, *_: object) -> None: ...
 
     async def __aenter__(self) -> Self:
         await self.open()

@@ -17,7 +17,7 @@ from steelyard.balance import hash_key
 from steelyard.invoke import Invoker, serving
 from steelyard.model import Invocation, MethodSpec, ServiceSpec
 from steelyard.service import bind_arguments
-from steelyard.setting import texts, timeout, whole_number
+from steelyard.setting import near, texts, timeout, whole_number
 
 from .items import as_items
 from .reference import Reference
@@ -63,7 +63,8 @@ class Referred:
         if name.startswith("_"):  # also while it is being made
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
         spec = self._reference.spec
-        raise AttributeError(f"{spec.key} has no method {name!r}; it has: {', '.join(sorted(spec.methods))}")
+        methods = ", ".join(sorted(spec.methods))
+        raise AttributeError(f"{spec.key} has no method {name!r}; it has: {methods}{near(name, spec.methods)}")
 
     def __copy__(self) -> Self:
         return self
@@ -110,6 +111,9 @@ def with_options(proxy: T, **options: Unpack[Options]) -> T:
     """A copy of *proxy* whose calls have other CallOptions: ``with_options(ctr, timeout_s=0.1, attachments={...})``."""
     if not isinstance(proxy, Referred):
         raise TypeError(f"with_options takes what refer() gave, not {type(proxy).__name__}")
+    known = Options.__annotations__
+    for name in options.keys() - known.keys():
+        raise TypeError(f"with_options() got an unexpected keyword argument {name!r}{near(name, known)}")
     return proxy._with(options)
 
 
@@ -214,10 +218,30 @@ def _dressed(call: Callable[..., Any], method: MethodSpec, spec: ServiceSpec) ->
     """Name, signature and docstring of the contract's method, so that help() and completion show the contract."""
     call.__name__ = method.name
     call.__qualname__ = f"{spec.name}.{method.name}"
+    call.__doc__ = f"{method.name} of {spec.key}, wherever it is served."
     declared = getattr(spec.contract, method.name, None)
-    if declared is not None:
-        call.__doc__ = declared.__doc__
-        signature = inspect.signature(declared)
-        own = [parameter for name, parameter in signature.parameters.items() if name != "self"]
-        call.__signature__ = signature.replace(parameters=own)  # type: ignore[attr-defined]
+    if declared is None:
+        call.__signature__ = _signature(method)  # type: ignore[attr-defined]
+        return call
+    call.__module__ = declared.__module__
+    call.__doc__ = inspect.getdoc(declared) or call.__doc__
+    signature = inspect.signature(declared)
+    own = list(signature.parameters.values())[1:]  # without self, however it is called
+    call.__signature__ = signature.replace(parameters=own)  # type: ignore[attr-defined]
     return call
+
+
+def _signature(method: MethodSpec) -> inspect.Signature:
+    """Of a method without a contract: what its spec says."""
+    positional, keyword = inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY
+    return inspect.Signature(
+        [
+            inspect.Parameter(
+                each.name,
+                keyword if each.is_keyword_only else positional,
+                default=inspect.Parameter.empty if each.is_required else each.default,
+                annotation=inspect.Parameter.empty if each.annotation is Any else each.annotation,
+            )
+            for each in method.parameters
+        ]
+    )

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, NoReturn, Self
 
 from steelyard.cluster import checked_registry, open_at
 from steelyard.errors import ConfigError
@@ -355,6 +355,11 @@ class Provider:
         registry, self._registry = self._registry, None
         if registry is not None and registry is not self._registry_at:
             await registry.close()
+
+    def __enter__(self) -> NoReturn:
+        raise TypeError("a Provider works on an event loop: write `async with Provider(...)`")
+
+    def __exit__(self, *_: object) -> None: ...
 
     async def __aenter__(self) -> Self:
         await self.open()

@@ -95,9 +95,6 @@ def _method_spec(
     if name.startswith("_"):  # a proxy has such names of its own
         raise ContractError(f"{where}: a name that starts with an underscore is private and cannot be exported")
     signature = read_signature(function, where, owner)
-    if settings.hash_key is not None and settings.hash_key not in {each.name for each in signature.parameters}:
-        names = ", ".join(each.name for each in signature.parameters) or "none"
-        raise ContractError(f"{where}: hash_key {settings.hash_key!r} is not one of its parameters: {names}")
     if signature.stream_at is not None and settings.hash_key == signature.parameters[signature.stream_at].name:
         raise ContractError(f"{where}: hash_key {settings.hash_key!r} is a stream; take another parameter")
     if settings.has_fallback and callable(settings.fallback):

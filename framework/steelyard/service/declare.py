@@ -10,13 +10,13 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from enum import Enum
 from typing import Any, Final, TypeVar, overload
 
 from steelyard.errors import ConfigError, ContractError
 from steelyard.model import Batch
-from steelyard.setting import LONGEST_S
+from steelyard.setting import LONGEST_S, near
 
 # The prefix is not decoration: typing.Protocol leaves ``_abc_*`` out when it collects a protocol's members, and any
 # other name would make ``isinstance(implementation, Contract)`` false for a runtime_checkable contract (Python 3.11).
@@ -92,6 +92,8 @@ def service(name: Any = None, /, *, version: str = "", group: str = "") -> Any:
     """
     if isinstance(name, type):
         return _declare(name, None, "", "")
+    if callable(name):
+        raise ContractError(f"@service goes on a class, not on {name!r}")
 
     def decorate(contract: C) -> C:
         return _declare(contract, name, version, group)
@@ -113,7 +115,7 @@ def method(
     batch: Batch | None = None,
 ) -> Callable[[F], F]: ...
 def method(
-    function: Any = None,
+    function: Callable[..., Any] | None = None,
     /,
     *,
     timeout_s: float | None = None,
@@ -121,9 +123,10 @@ def method(
     hash_key: str | None = None,
     priority: int = 1,
     fallback: Any = _NO_FALLBACK,
-    raises: Any = (),
+    raises: type[Exception] | tuple[type[Exception], ...] = (),
     batch: Batch | None = None,
-) -> Any:
+    **unknown: Any,
+) -> Callable[..., Any]:
     """Exports a method; methods without it stay private to the class.
 
     * ``timeout_s``: default deadline in seconds, greater than 0; None leaves it to the consumer.
@@ -136,8 +139,11 @@ def method(
     * ``batch``: the implementation takes many calls at once: arrays stacked on axis 0, other arguments as lists, and
       results likewise. Callers see one call each. It may stand on the contract, or on the implementing method alone.
 
-    Raises ConfigError naming the setting, its range and the bad value.
+    Raises ConfigError naming the setting, its range and the bad value, and ContractError on what is no method with a
+    self and on a hash key that is not one of its parameters.
     """
+    for name in unknown:
+        raise TypeError(f"method() got an unexpected keyword argument {name!r}{near(name, _SETTINGS)}")
     settings = Settings(
         timeout_s=_checked_timeout_s(timeout_s),
         idempotent=_checked(idempotent, isinstance(idempotent, bool), "idempotent", "True or False"),
@@ -165,10 +171,34 @@ def method(
                 f"@method goes on a function that takes self, not on {function!r}; "
                 "a static or class method cannot be exported"
             )
+        _check_parameters(function, settings.hash_key)
         setattr(function, SETTINGS, settings)
         return function
 
     return decorate if function is None else decorate(function)
+
+
+_SETTINGS = tuple(field.name for field in fields(Settings) if field.name != "has_fallback")
+# Without ``unknown``, which is there for a better message only.
+_taken = inspect.signature(method)
+method.__signature__ = _taken.replace(  # type: ignore[attr-defined]
+    parameters=[each for each in _taken.parameters.values() if each.name != "unknown"]
+)
+
+
+def _check_parameters(function: Callable[..., Any], hash_key: str | None) -> None:
+    """What is told here is told with the line at fault; annotations are not looked into, they may point forward."""
+    where = f"{function.__module__}.{function.__qualname__}"
+    declared = list(inspect.signature(function).parameters.values())
+    first = declared[0] if declared else None
+    # Any name may stand for self; but what has an annotation of its own, or a default, is an argument.
+    is_self = first is not None and (first.name == "self" or (first.annotation is first.default is first.empty))
+    if not is_self or (first is not None and first.kind is first.KEYWORD_ONLY):
+        raise ContractError(f"{where}{inspect.signature(function)}: a method takes self as its first parameter")
+    names = [each.name for each in declared[1:]]
+    if hash_key is not None and hash_key not in names:
+        listed = (", ".join(names) or "none") + near(hash_key, names)
+        raise ContractError(f"{where}: hash_key {hash_key!r} is not one of its parameters: {listed}")
 
 
 def _declare(contract: C, name: str | None, version: str, group: str) -> C:

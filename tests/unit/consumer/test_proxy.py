@@ -6,12 +6,23 @@ import asyncio
 import copy
 import inspect
 import pickle
+import pydoc
 from collections.abc import AsyncIterator
 
 import pytest
 from support.shop import Shop, ShopModel
 
-from steelyard import BlockingConsumer, ConfigError, Consumer, ContractError, NoProvider, Unavailable, with_options
+from steelyard import (
+    BlockingConsumer,
+    ConfigError,
+    Consumer,
+    ContractError,
+    NoProvider,
+    Provider,
+    Unavailable,
+    with_options,
+)
+from steelyard.model import MethodSpec, Parameter
 from steelyard.testing import LocalCluster
 
 
@@ -25,6 +36,10 @@ async def test_a_misspelt_method_is_answered_with_those_there_are(cluster: Local
     shop = cluster.consumer.refer(Shop)
     with pytest.raises(AttributeError, match=r"test\.Shop:1\.0\.0 has no method 'ecco'; it has: .*echo, order"):
         shop.ecco  # type: ignore[attr-defined]  # noqa: B018
+    with pytest.raises(AttributeError, match=r"did you mean blocking_count\?$"):
+        shop.blocking_cuont  # type: ignore[attr-defined]  # noqa: B018
+    with pytest.raises(AttributeError, match=r"user, with_value$"):
+        shop.zebra  # type: ignore[attr-defined]  # noqa: B018
     assert not hasattr(shop, "_private")
 
 
@@ -43,6 +58,21 @@ async def test_help_shows_the_contract(cluster: LocalCluster) -> None:
     assert str(inspect.signature(shop.scale)) == "(features: 'np.ndarray', by: 'float' = 2.0) -> 'np.ndarray'"
     assert inspect.iscoroutinefunction(shop.echo)
     assert shop.echo.__doc__ == "What came in."
+    assert shop.scale.__doc__ == "scale of test.Shop:1.0.0, wherever it is served."
+    assert "async scale(features: 'np.ndarray', by: 'float' = 2.0)" in pydoc.render_doc(
+        shop.scale, renderer=pydoc.plaintext
+    )
+    spec = MethodSpec(
+        name="rank", parameters=(Parameter("user", int), Parameter("top", default=3, is_keyword_only=True))
+    )
+    generic = cluster.consumer.generic("test.Other", [spec])
+    assert str(inspect.signature(generic.rank)) == "(user: int, *, top=3)"
+
+
+@pytest.mark.parametrize("end", [Consumer, Provider])
+def test_with_says_async_with(end: type[Consumer] | type[Provider]) -> None:
+    with pytest.raises(TypeError, match=rf"write `async with {end.__name__}\(\.\.\.\)`"), end("memory://"):
+        pass
 
 
 async def test_options_are_checked_where_they_are_given(cluster: LocalCluster) -> None:
@@ -55,7 +85,7 @@ async def test_options_are_checked_where_they_are_given(cluster: LocalCluster) -
     ):
         with pytest.raises(ConfigError, match=message):
             with_options(shop, **wrong)  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match="unexpected keyword argument 'timeout'"):
+    with pytest.raises(TypeError, match="unexpected keyword argument 'timeout'; did you mean timeout_s\\?"):
         with_options(shop, timeout=1)  # type: ignore[call-arg]
     with pytest.raises(TypeError, match="with_options takes what refer\\(\\) gave, not ShopModel"):
         with_options(ShopModel(), timeout_s=1)

@@ -134,18 +134,6 @@ class _NoService:
     pass
 
 
-@service("key")
-class _HashKey:
-    @method(hash_key="user")
-    def one(self, user_id: int, top: int) -> None: ...
-
-
-@service("key")
-class _HashKeyOfNothing:
-    @method(hash_key="user")
-    def one(self) -> None: ...
-
-
 @service("private")
 class _PrivateMethod:
     @method
@@ -173,8 +161,6 @@ AsyncIteratorOfInt = AsyncIterator[int]
             "when it fulfils a contract without inheriting from it, name that contract: export(it, contract=...)",
         ),
         (7, "a contract is a class, not 7"),
-        (_HashKey, f"{HERE}._HashKey.one: hash_key 'user' is not one of its parameters: user_id, top"),
-        (_HashKeyOfNothing, f"{HERE}._HashKeyOfNothing.one: hash_key 'user' is not one of its parameters: none"),
         (
             _PrivateMethod,
             f"{HERE}._PrivateMethod._reference: a name that starts with an underscore is private and cannot be "

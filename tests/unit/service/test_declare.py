@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import Protocol, runtime_checkable
 
 import pytest
 
 from steelyard.errors import ConfigError, ContractError
 from steelyard.service import LAST_GOOD_REPLY, method, service, service_spec
+from steelyard.service.declare import Settings
 
 
 def test_a_decorated_class_and_function_stay_themselves() -> None:
@@ -127,6 +130,67 @@ def test_settings_are_checked_where_they_stand(settings: dict[str, object], mess
 def test_method_goes_on_plain_functions(wrap: type) -> None:
     with pytest.raises(ContractError, match="@method goes on a function that takes self"):
         method(wrap(lambda self: None))
+
+
+def test_service_straight_on_a_function() -> None:
+    with pytest.raises(ContractError, match=r"@service goes on a class, not on <function "):
+
+        @service  # type: ignore[type-var]
+        def refused() -> None: ...
+
+
+def _without_parameters() -> None: ...
+def _annotated(user_id: int) -> None: ...
+def _defaulted(user_id=7) -> None: ...  # type: ignore[no-untyped-def]
+def _by_keyword(*, this) -> None: ...  # type: ignore[no-untyped-def]
+def _other_name(this, user_id: int) -> None: ...  # type: ignore[no-untyped-def]
+def _annotated_self(self: object, user_id: int) -> None: ...
+
+
+@pytest.mark.parametrize("function", [_without_parameters, _annotated, _defaulted, _by_keyword])
+def test_a_method_without_self_is_told_at_once(function: Callable[..., None]) -> None:
+    with pytest.raises(ContractError, match=rf"{function.__name__}\(.*: a method takes self as its first parameter"):
+        method(function)
+
+
+@pytest.mark.parametrize("function", [_other_name, _annotated_self])
+def test_self_may_be_called_or_annotated_otherwise(function: Callable[..., None]) -> None:
+    assert method(function) is function
+    assert method(hash_key="user_id")(function) is function
+
+
+def test_a_hash_key_is_one_of_the_parameters() -> None:
+    def one(self: object, user_id: int, top: int) -> None: ...
+    def none(self: object) -> None: ...
+
+    with pytest.raises(ContractError) as caught:
+        method(hash_key="user")(one)
+    assert str(caught.value) == (
+        f"{__name__}.{one.__qualname__}: hash_key 'user' is not one of its parameters: user_id, top; "
+        "did you mean user_id?"
+    )
+    with pytest.raises(ContractError, match=r"hash_key 'user' is not one of its parameters: none$"):
+        method(hash_key="user")(none)
+    with pytest.raises(ContractError, match="hash_key 'self'"):
+        method(hash_key="self")(none)
+
+
+def test_an_unknown_setting_is_answered_with_the_one_that_was_meant() -> None:
+    with pytest.raises(
+        TypeError, match=r"method\(\) got an unexpected keyword argument 'timeout'; did you mean timeout_s\?"
+    ):
+        method(timeout=1)  # type: ignore[call-overload]
+    with pytest.raises(TypeError, match=r"unexpected keyword argument 'zebra'$"):
+        method(zebra=1)  # type: ignore[call-overload]
+
+
+def test_the_decorator_shows_what_it_takes() -> None:
+    parameters = inspect.signature(method).parameters
+    assert list(parameters)[1:] == [
+        field.name for field in dataclasses.fields(Settings) if field.name != "has_fallback"
+    ]
+    assert parameters["timeout_s"].annotation == "float | None"
+    assert parameters["raises"].annotation == "type[Exception] | tuple[type[Exception], ...]"
 
 
 def test_settings_reach_the_spec() -> None:
