@@ -1,12 +1,17 @@
-"""How fast is a call? Echo over loopback: bare grpc.aio beside ours, in one run.
+"""How fast is a call? Echo over loopback: ours beside others, in one run.
 
     python benchmarks/bench_rpc.py --json out.json [--seconds 2] [--rounds 5] [--callers 1,64] [--bytes 100]
+    python benchmarks/bench_rpc.py --suite mixed|array|idle|stream|scale   (one more table each)
 
 Closed loop: each caller sends its next call when the last one was answered. A server process and a client process for
 each measurement, on different cores where there are two; peers take turns round by round, so that what disturbs the
-machine disturbs them all; the table shows medians over the rounds, and ratios to bare grpc.aio unary.
+machine disturbs them all; the table shows medians over the rounds, and ratios to bare grpc.aio unary on uvloop.
 
-A peer is an entry of PEERS: how to serve, and how to connect. Both are coroutine functions.
+CPU is what each process used for a call. On a machine that does other things too, calls/s and latencies are those of
+whoever the scheduler favours, and CPU is what can be compared; the load average is printed with the table.
+
+A peer is an entry of PEERS: how to serve, and how to connect, two coroutine functions; peers that are not installed
+(requirements-peers.txt) are left out and named. Peers that block serve and call from threads.
 """
 
 from __future__ import annotations
@@ -14,6 +19,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import importlib.metadata
+import importlib.util
 import json
 import os
 import platform
@@ -25,13 +31,14 @@ import tempfile
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 HOST = "127.0.0.1"
 WARM_UP_S = 0.3
-BASELINE = "grpc.aio unary"
-PACKAGES = ("grpcio", "msgspec", "uvloop")
+BASELINE = "grpc.aio unary, uvloop"
+PACKAGES = ("grpcio", "msgspec", "uvloop", "grpclib", "thriftpy2", "rpyc", "Pyro5")
 
 Echo = Callable[[bytes], Awaitable[Any]]
 
@@ -68,16 +75,17 @@ async def serve_wire() -> int:
     async def echo(invocation: Invocation) -> Reply:
         return Reply(body=invocation.body)
 
-    listener = Listener(echo)
+    port = free_port()
+    listener = Listener(echo, port=port, lanes=("tcp",), lane_port=port + 1)
     KEPT.append(listener)
     return await listener.start()
 
 
-async def connect_wire(port: int) -> Echo:
+async def connect_wire(port: int, carrier: str) -> Echo:
     from steelyard.model import Invocation
-    from steelyard.wire import Channel
+    from steelyard.wire import Channel, LaneConnector
 
-    channel = Channel(f"{HOST}:{port}")
+    channel = Channel(f"{HOST}:{port}", connector=LaneConnector(carrier, {"tcp": str(port + 1)}))
     await channel.connect()
     KEPT.append(channel)
     monotonic = time.monotonic
@@ -86,6 +94,90 @@ async def connect_wire(port: int) -> Echo:
         return channel(Invocation(service="bench.Echo", method="echo", body=body, deadline_at=monotonic() + 1.0))
 
     return call
+
+
+def free_port() -> int:
+    """One that was free a moment ago, with its neighbour: above the range that the system gives out by itself."""
+    for port in range(20_000 + os.getpid() % 10_000, 32_000, 2):
+        with socket.socket() as one, socket.socket() as two:
+            try:
+                one.bind((HOST, port))
+                two.bind((HOST, port + 1))
+            except OSError:
+                continue
+            return port
+    raise RuntimeError("no free port")
+
+
+# The floor: what a Python protocol with a task for each call takes, and nothing more.
+
+
+class RawProtocol(asyncio.Protocol):
+    """A length before each message, msgpack, writes gathered by turn of the loop."""
+
+    def __init__(self) -> None:
+        import msgpack
+
+        self.pack = msgpack.packb
+        self.unpack = msgpack.unpackb
+        self.rest = b""
+        self.out: list[bytes] = []
+        self.loop = asyncio.get_running_loop()
+        self.answers: dict[int, asyncio.Future[Any]] = {}
+        self.last = 0
+
+    def connection_made(self, transport: Any) -> None:
+        self.transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        data = self.rest + data if self.rest else data
+        at, end = 0, len(data)
+        while end - at >= 4 and end - at - 4 >= (size := int.from_bytes(data[at : at + 4], "big")):
+            self.message(self.unpack(data[at + 4 : at + 4 + size]))
+            at += 4 + size
+        self.rest = data[at:]
+
+    def send(self, message: list[Any]) -> None:
+        data = self.pack(message)
+        if not self.out:
+            self.loop.call_soon(self.flush)
+        self.out += (len(data).to_bytes(4, "big"), data)
+
+    def flush(self) -> None:
+        self.transport.write(b"".join(self.out))
+        self.out.clear()
+
+    def message(self, message: list[Any]) -> None:
+        self.answers.pop(message[0]).set_result(message[1])
+
+    def call(self, body: bytes) -> asyncio.Future[Any]:
+        self.last += 1
+        future = self.answers[self.last] = self.loop.create_future()
+        self.send([self.last, body])
+        return future
+
+
+class RawServer(RawProtocol):
+    def message(self, message: list[Any]) -> None:
+        self.loop.create_task(self.answer(*message))
+
+    async def answer(self, number: int, body: bytes) -> None:
+        self.send([number, await self.echo(body)])
+
+    async def echo(self, body: bytes) -> bytes:
+        return body
+
+
+async def serve_raw() -> int:
+    server = await asyncio.get_running_loop().create_server(RawServer, HOST, 0)
+    KEPT.append(server)
+    return int(server.sockets[0].getsockname()[1])
+
+
+async def connect_raw(port: int) -> Echo:
+    _, protocol = await asyncio.get_running_loop().create_connection(RawProtocol, HOST, port)
+    KEPT.append(protocol)
+    return protocol.call
 
 
 def bench_registry(port: int) -> str:
@@ -113,9 +205,7 @@ def echo_contract() -> tuple[type, type]:
 async def serve_pipeline() -> int:
     from steelyard import Provider
 
-    with socket.socket() as probe:
-        probe.bind((HOST, 0))
-        port = int(probe.getsockname()[1])
+    port = free_port()
     Path(bench_registry(port).removeprefix("embedded://")).parent.mkdir(mode=0o700, exist_ok=True)
     provider = Provider(bench_registry(port), host=HOST, port=port)
     await provider.open()
@@ -124,10 +214,10 @@ async def serve_pipeline() -> int:
     return port
 
 
-async def connect_pipeline(port: int) -> Echo:
+async def connect_pipeline(port: int, carrier: str) -> Echo:
     from steelyard import Consumer
 
-    consumer = Consumer(bench_registry(port))
+    consumer = Consumer(bench_registry(port), carrier=carrier)
     await consumer.open()
     proxy: Any = consumer.refer(echo_contract()[0])
     await consumer.ready(proxy)
@@ -137,18 +227,206 @@ async def connect_pipeline(port: int) -> Echo:
 
 @dataclass(frozen=True)
 class Peer:
+    """*needs* names the modules without which there is no such peer."""
+
     serve: Callable[[], Awaitable[int]]
     connect: Callable[[int], Awaitable[Echo]]
     uses_uvloop: bool = False
+    needs: tuple[str, ...] = ()
 
 
+# Peers that need more than the project does: see requirements-peers.txt.
+
+
+def in_threads(connect: Callable[[int], Callable[[bytes], Any]], port: int, threads: int = 64) -> Echo:
+    """A blocking client for asynchronous callers: one connection a thread."""
+    from concurrent.futures import ThreadPoolExecutor
+    from threading import local
+
+    own = local()
+    pool = ThreadPoolExecutor(threads)
+    KEPT.append(pool)
+
+    def call(body: bytes) -> Any:
+        if not hasattr(own, "echo"):
+            own.echo = connect(port)
+        return own.echo(body)
+
+    loop = asyncio.get_running_loop()
+    return lambda body: loop.run_in_executor(pool, call, body)
+
+
+async def serve_grpc_sync() -> int:
+    from concurrent.futures import ThreadPoolExecutor
+
+    import grpc
+
+    handler = grpc.method_handlers_generic_handler(
+        "bench.Echo", {"echo": grpc.unary_unary_rpc_method_handler(lambda body, _: body)}
+    )
+    server = grpc.server(ThreadPoolExecutor(16), handlers=(handler,), options=(("grpc.so_reuseport", 0),))
+    port = server.add_insecure_port(f"{HOST}:0")
+    server.start()
+    KEPT.append(server)
+    return int(port)
+
+
+async def connect_grpc_sync(port: int) -> Echo:
+    import grpc
+
+    channel = grpc.insecure_channel(f"{HOST}:{port}")
+    KEPT.append(channel)
+    echo = channel.unary_unary("/bench.Echo/echo")
+    return in_threads(lambda _: echo, port, 16)
+
+
+async def serve_rpyc() -> int:
+    from threading import Thread
+
+    import rpyc
+    from rpyc.utils.server import ThreadedServer
+
+    class Service(rpyc.Service):  # type: ignore[misc]
+        def exposed_echo(self, body: bytes) -> bytes:
+            return body
+
+    server = ThreadedServer(Service, hostname=HOST, port=0)
+    Thread(target=server.start, daemon=True).start()
+    KEPT.append(server)
+    return int(server.port)
+
+
+async def connect_rpyc(port: int) -> Echo:
+    import rpyc
+
+    return in_threads(lambda at: rpyc.connect(HOST, at).root.echo, port, 16)
+
+
+async def serve_pyro() -> int:
+    from threading import Thread
+
+    import Pyro5.api
+    import Pyro5.config
+
+    Pyro5.config.SERIALIZER = "msgpack"
+
+    @Pyro5.api.expose
+    class Service:
+        def echo(self, body: bytes) -> bytes:
+            return body
+
+    daemon = Pyro5.api.Daemon(host=HOST)
+    daemon.register(Service(), "echo")
+    Thread(target=daemon.requestLoop, daemon=True).start()
+    KEPT.append(daemon)
+    return int(daemon.locationStr.rpartition(":")[2])
+
+
+async def connect_pyro(port: int) -> Echo:
+    import Pyro5.api
+    import Pyro5.config
+
+    Pyro5.config.SERIALIZER = "msgpack"
+    return in_threads(lambda at: Pyro5.api.Proxy(f"PYRO:echo@{HOST}:{at}").echo, port, 16)
+
+
+def thrift_echo() -> Any:
+    import thriftpy2
+
+    path = Path(tempfile.mkdtemp(prefix="steelyard-bench-")) / "echo.thrift"
+    path.write_text("service Echo { binary echo(1: binary body) }\n")
+    return thriftpy2.load(str(path), module_name="echo_thrift").Echo
+
+
+async def serve_thrift() -> int:
+    from threading import Thread
+
+    from thriftpy2.rpc import make_server
+
+    class Service:
+        def echo(self, body: bytes) -> bytes:
+            return body
+
+    port = free_port()
+    server = make_server(thrift_echo(), Service(), HOST, port, client_timeout=None)
+    Thread(target=server.serve, daemon=True).start()
+    await asyncio.sleep(0.2)
+    KEPT.append(server)
+    return port
+
+
+async def connect_thrift(port: int) -> Echo:
+    from thriftpy2.rpc import make_client
+
+    contract = thrift_echo()
+    return in_threads(lambda at: make_client(contract, HOST, at, timeout=None).echo, port, 16)
+
+
+class Raw:
+    """A message of grpclib that is its own bytes."""
+
+    def __init__(self, body: bytes = b"") -> None:
+        self.body = body
+
+    def SerializeToString(self) -> bytes:  # noqa: N802  # protobuf's name
+        return self.body
+
+    @classmethod
+    def FromString(cls, body: bytes) -> Raw:  # noqa: N802
+        return cls(body)
+
+
+async def serve_grpclib() -> int:
+    import grpclib.const
+    import grpclib.server
+
+    class Service:
+        async def echo(self, stream: Any) -> None:
+            await stream.send_message(await stream.recv_message())
+
+        def __mapping__(self) -> dict[str, Any]:
+            return {
+                "/bench.Echo/echo": grpclib.const.Handler(self.echo, grpclib.const.Cardinality.UNARY_UNARY, Raw, Raw)
+            }
+
+    port = free_port()
+    server = grpclib.server.Server([Service()])
+    await server.start(HOST, port)
+    KEPT.append(server)
+    return port
+
+
+async def connect_grpclib(port: int) -> Echo:
+    import grpclib.client
+
+    channel = grpclib.client.Channel(HOST, port)
+    KEPT.append(channel)
+    echo = grpclib.client.UnaryUnaryMethod(channel, "/bench.Echo/echo", Raw, Raw)
+    return lambda body: echo(Raw(body))
+
+
+def ours(kind: str, carrier: str, *, uses_uvloop: bool = True) -> Peer:
+    serve, connect = (serve_wire, connect_wire) if kind == "wire" else (serve_pipeline, connect_pipeline)
+    return Peer(serve, partial(connect, carrier=carrier), uses_uvloop=uses_uvloop)
+
+
+# Everything on uvloop where it can be, as "the same loop for all" is the only fair comparison.
 PEERS = {
-    BASELINE: Peer(serve_grpc_unary, connect_grpc_unary),
-    "grpc.aio unary, uvloop": Peer(serve_grpc_unary, connect_grpc_unary, uses_uvloop=True),
-    "wire: Channel to Listener": Peer(serve_wire, connect_wire),
-    "wire: Channel to Listener, uvloop": Peer(serve_wire, connect_wire, uses_uvloop=True),
-    "steelyard: whole pipeline": Peer(serve_pipeline, connect_pipeline),
-    "steelyard: whole pipeline, uvloop": Peer(serve_pipeline, connect_pipeline, uses_uvloop=True),
+    BASELINE: Peer(serve_grpc_unary, connect_grpc_unary, uses_uvloop=True),
+    "grpc.aio unary, asyncio": Peer(serve_grpc_unary, connect_grpc_unary),
+    "raw uvloop, a task a call": Peer(serve_raw, connect_raw, uses_uvloop=True),
+    "wire grpc": ours("wire", "grpc"),
+    "wire tcp": ours("wire", "tcp"),
+    "steelyard grpc": ours("pipeline", "grpc"),
+    "steelyard tcp": ours("pipeline", "tcp"),
+    "steelyard uds": ours("pipeline", "uds"),
+    "steelyard grpc, asyncio": ours("pipeline", "grpc", uses_uvloop=False),
+    "steelyard tcp, asyncio": ours("pipeline", "tcp", uses_uvloop=False),
+    "grpc sync, 16 threads": Peer(serve_grpc_sync, connect_grpc_sync),
+    "grpclib": Peer(serve_grpclib, connect_grpclib, uses_uvloop=True, needs=("grpclib",)),
+    "thriftpy2, 16 threads": Peer(serve_thrift, connect_thrift, needs=("thriftpy2",)),
+    "rpyc, 16 threads": Peer(serve_rpyc, connect_rpyc, needs=("rpyc",)),
+    "Pyro5 msgpack, 16 threads": Peer(serve_pyro, connect_pyro, needs=("Pyro5",)),
 }
 KEPT: list[Any] = []
 
@@ -165,6 +443,7 @@ class Result:
     p50_us: float
     p99_us: float
     client_cpu_us: float
+    server_cpu_us: float
 
 
 def serve_main(name: str) -> None:
@@ -192,13 +471,16 @@ async def drive(echo: Echo, callers: int, seconds: float, body: bytes) -> dict[s
     begin_at = time.perf_counter() + WARM_UP_S
     end_at = begin_at + seconds
     took: list[float] = []
+    made = 0
 
     async def caller() -> None:
+        nonlocal made
         now = time.perf_counter
         while True:
             sent_at = now()
             await echo(body)
             done_at = now()
+            made += 1
             if sent_at >= begin_at:
                 took.append(done_at - sent_at)
             if done_at >= end_at:
@@ -215,6 +497,7 @@ async def drive(echo: Echo, callers: int, seconds: float, body: bytes) -> dict[s
         "p50_us": took[count // 2] * 1e6,
         "p99_us": took[min(count - 1, int(count * 0.99))] * 1e6,
         "client_cpu_us": cpu_s / count * 1e6,
+        "made": made,
     }
 
 
@@ -228,32 +511,45 @@ def run(peer: Peer, main: Any) -> None:
 
 
 def spawn(core: int | None, *arguments: str) -> subprocess.Popen[str]:
-    command = [sys.executable, str(Path(__file__).resolve()), *arguments]
+    return spawn_script(__file__, *arguments, core=core)
+
+
+def spawn_script(script: str, *arguments: str, core: int | None = None) -> subprocess.Popen[str]:
+    """A process of *script*, kept to a core (None: to none) where there are several."""
+    command = [sys.executable, str(Path(script).resolve()), *arguments]
+    cores = sorted(os.sched_getaffinity(0))
 
     def pin() -> None:
-        if core is not None:
-            os.sched_setaffinity(0, {core})
+        if core is not None and len(cores) > 1:
+            os.sched_setaffinity(0, {cores[core]})
 
     return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, preexec_fn=pin)  # noqa: PLW1509
 
 
 def measure(name: str, callers: int, round_: int, seconds: float, size: int) -> Result:
-    cores = sorted(os.sched_getaffinity(0))
-    server_core, client_core = (cores[0], cores[1]) if len(cores) > 1 else (None, None)
-    server = spawn(server_core, "serve", name)
+    server = spawn(0, "serve", name)
     try:
         assert server.stdout is not None
         port = server.stdout.readline().strip()
         if not port:
             raise RuntimeError(f"{name}: the server did not start")
-        client = spawn(client_core, "drive", name, port, str(callers), str(seconds), str(size))
+        before_s = cpu_seconds(server.pid)
+        client = spawn(1, "drive", name, port, str(callers), str(seconds), str(size))
         answer, _ = client.communicate(timeout=seconds + 30)
         if client.returncode != 0:
             raise RuntimeError(f"{name}: the client failed with exit status {client.returncode}")
-        return Result(name, callers, round_, **json.loads(answer))
+        facts = json.loads(answer)
+        served_us = (cpu_seconds(server.pid) - before_s) / facts.pop("made") * 1e6
+        return Result(name, callers, round_, server_cpu_us=served_us, **facts)
     finally:
         server.kill()
         server.wait()
+
+
+def cpu_seconds(pid: int) -> float:
+    """What a process has used so far, its threads included."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 # The table.
@@ -266,7 +562,7 @@ def medians(results: Sequence[Result]) -> list[dict[str, Any]]:
         for name in dict.fromkeys(result.peer for result in results):
             mine = [result for result in results if result.callers == callers and result.peer == name]
             row: dict[str, Any] = {"peer": name, "callers": callers}
-            for field in ("calls_per_s", "p50_us", "p99_us", "client_cpu_us"):
+            for field in ("calls_per_s", "p50_us", "p99_us", "client_cpu_us", "server_cpu_us"):
                 row[field] = statistics.median(getattr(result, field) for result in mine)
             if base:
                 row["calls_ratio"] = row["calls_per_s"] / statistics.median(result.calls_per_s for result in base)
@@ -280,8 +576,8 @@ def show(rows: Sequence[dict[str, Any]], machine: dict[str, Any]) -> None:
     from rich.table import Table
 
     table = Table(title="Echo over loopback", caption=", ".join(f"{key} {value}" for key, value in machine.items()))
-    table.add_column("peer")
-    for title in ("callers", "calls/s", "x base", "p50 us", "x base", "p99 us", "client CPU us"):
+    table.add_column("peer", no_wrap=True)
+    for title in ("callers", "calls/s", "x base", "p50 us", "x base", "p99 us", "client CPU", "server CPU"):
         table.add_column(title, justify="right")
     for row in rows:
         table.add_row(
@@ -293,8 +589,9 @@ def show(rows: Sequence[dict[str, Any]], machine: dict[str, Any]) -> None:
             f"{row['p50_ratio']:.2f}" if "p50_ratio" in row else "",
             f"{row['p99_us']:,.0f}",
             f"{row['client_cpu_us']:.1f}",
+            f"{row['server_cpu_us']:.1f}",
         )
-    Console().print(table)
+    Console(width=120).print(table)
 
 
 def machine_class() -> dict[str, Any]:
@@ -311,17 +608,30 @@ def machine_class() -> dict[str, Any]:
         try:
             versions[package] = importlib.metadata.version(package)
         except importlib.metadata.PackageNotFoundError:
-            versions[package] = "not installed"
+            continue
     cores = len(os.sched_getaffinity(0))
-    return {"cores": cores, "cpu": model, "kernel": platform.release(), "Python": platform.python_version(), **versions}
+    load = f"{os.getloadavg()[0]:.1f}"
+    return {
+        "load": load,
+        "cores": cores,
+        "cpu": model,
+        "kernel": platform.release(),
+        "Python": platform.python_version(),
+        **versions,
+    }
 
 
 def available() -> list[str]:
-    try:
-        import uvloop  # noqa: F401
-    except ImportError:
-        return [name for name, peer in PEERS.items() if not peer.uses_uvloop]
-    return list(PEERS)
+    """The peers that can run here; what is missing is said."""
+    names = []
+    for name, peer in PEERS.items():
+        needs = (*peer.needs, "uvloop") if peer.uses_uvloop else peer.needs
+        missing = [module for module in needs if importlib.util.find_spec(module) is None]
+        if missing:
+            print(f"left out: {name} ({', '.join(missing)} is not installed)", file=sys.stderr)
+        else:
+            names.append(name)
+    return names
 
 
 def main() -> None:
