@@ -17,6 +17,7 @@ import time
 from .carrier import Carrier, CarrierLost
 from .frames import ProtocolError
 from .mux.consumer import ConsumerSide
+from .mux.outbox import PART_BYTES
 from .mux.provider import ProviderSide
 from .socket_carrier import Link
 
@@ -159,6 +160,10 @@ class Connection:
                 break
             link.write(pieces, count, size)
             self._after_writing()
+            if size > PART_BYTES:
+                # A large body is on its way: let the loop look at what has come before the next part of it.
+                self._loop.call_soon(self._flush)
+                break
         if self._is_reading_paused and not self._is_full():
             self._is_reading_paused = False
             link.resume()

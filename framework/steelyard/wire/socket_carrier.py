@@ -28,15 +28,15 @@ _HEAD = struct.Struct(">IBI")
 _ARRAY_32 = 0xDD
 _HEAD_BYTES = 5  # of the packet itself
 
-READ_BYTES = 256 * 1024
+READ_BYTES = 512 * 1024
+# A rest below this is copied into a buffer of its own, and the shared one stays.
+_SMALL_REST_BYTES = 4 * 1024
 # What a peer may say before anybody listens.
 _EARLY_BYTES = 256 * 1024
-# A partly received packet's buffer starts with no more than this, however much its length promises.
-_FIRST_BYTES = 512 * 1024
 # What may wait in the transport, and in the kernel behind it, before the outbox keeps the rest: frames that wait there
 # can still be overtaken by those of other calls.
-HIGH_WATER_BYTES = 128 * 1024
-SOCKET_BUFFER_BYTES = 512 * 1024
+HIGH_WATER_BYTES = 64 * 1024
+SOCKET_BUFFER_BYTES = 128 * 1024
 # Parts from this size on are handed to the transport as they are and not copied together.
 LARGE_BYTES = 16 * 1024
 _SPARE_BUFFERS = 16
@@ -45,24 +45,21 @@ _CLOSE_S = 0.5
 
 
 class _Buffers:
-    """What the connections of one loop read into. ``shared`` is for whole packets; one that came in part needs a buffer
-    until its rest is here, and such are kept for the next: a fresh one would be filled with zeros, page by page, first.
-    """
+    """What the connections of one loop read into. ``shared`` is for whoever reads next; a connection that is left with
+    the beginning of a packet keeps the buffer it stands in until the rest is there, and the others get another one. So
+    nothing is copied, and no fresh memory is filled with zeros first."""
 
     __slots__ = ("_spare", "shared")
 
     def __init__(self) -> None:
-        self.shared = memoryview(bytearray(READ_BYTES))
         self._spare: list[memoryview] = []
+        self.shared = self.take()
 
-    def take(self, size: int) -> memoryview:
-        """At least *size* bytes."""
-        if size <= _FIRST_BYTES:
-            return self._spare.pop() if self._spare else memoryview(bytearray(_FIRST_BYTES))
-        return memoryview(bytearray(size))
+    def take(self) -> memoryview:
+        return self._spare.pop() if self._spare else memoryview(bytearray(READ_BYTES))
 
     def give_back(self, buffer: memoryview) -> None:
-        if len(buffer) == _FIRST_BYTES and len(self._spare) < _SPARE_BUFFERS:
+        if len(buffer) == READ_BYTES and len(self._spare) < _SPARE_BUFFERS:
             self._spare.append(buffer)
 
 
@@ -92,11 +89,8 @@ class Link(asyncio.BufferedProtocol):
         self._transport: Any = None
         self._closed: asyncio.Future[None] | None = None
         self._buffers: _Buffers
-        self._shared: memoryview
-        self._partial: memoryview | None = None
-        self._have = 0  # bytes in the partial buffer
-        self._end_at = 0  # how far it is to be filled
-        self._need = 0  # how long packet and length are
+        self._own: memoryview | None = None  # the buffer with the beginning of a packet, from _start to _stop
+        self._start = self._stop = 0
         self._early = b""  # came before ``attach``
         self._spoken: asyncio.Future[None] | None = None
         self._is_over = False
@@ -107,8 +101,8 @@ class Link(asyncio.BufferedProtocol):
         """From now on *receiver* gets the packets. What came before is not lost: reading begins here."""
         self._receiver = receiver
         early, self._early = self._early, b""
-        if early:
-            self._read(memoryview(early))
+        if early and (taken := self._read(memoryview(early))) < len(early):
+            self._keep(memoryview(early), taken, len(early))
         if self._is_over:
             receiver.lost(self._error)
         else:
@@ -134,6 +128,8 @@ class Link(asyncio.BufferedProtocol):
 
     def write(self, pieces: Sequence[bytes | memoryview], count: int, size: int) -> None:
         """A packet of *count* frames, *size* bytes in all."""
+        if self._transport.is_closing():
+            return  # its loss is about to be told
         head = _HEAD.pack(size + _HEAD_BYTES, _ARRAY_32, count)
         if size < LARGE_BYTES:
             self._transport.write(b"".join((head, *pieces)))
@@ -171,12 +167,12 @@ class Link(asyncio.BufferedProtocol):
         loop = asyncio.get_running_loop()
         self._closed = loop.create_future()
         self._buffers = _buffers_of(loop)
-        self._shared = self._buffers.shared
         transport.set_write_buffer_limits(high=HIGH_WATER_BYTES, low=HIGH_WATER_BYTES // 4)
         own = transport.get_extra_info("socket")
         if own is not None:
             with contextlib.suppress(OSError):
                 own.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SOCKET_BUFFER_BYTES)
+                own.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, SOCKET_BUFFER_BYTES)
                 if own.family != socket.AF_UNIX:
                     own.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if self._on_open is not None:
@@ -184,17 +180,55 @@ class Link(asyncio.BufferedProtocol):
             self._on_open(self)
 
     def get_buffer(self, _: int) -> memoryview:
-        return self._shared if self._partial is None else self._partial[self._have : self._end_at]
+        return self._buffers.shared if self._own is None else self._own[self._stop :]
 
     def buffer_updated(self, count: int) -> None:
-        if self._receiver is None:
-            self._hear_early(self._shared[:count])
-        elif self._partial is None:
-            self._read(self._shared[:count])
+        own = self._own
+        if own is None:
+            shared = self._buffers.shared
+            if self._receiver is None:
+                self._hear_early(shared[:count])
+            elif (taken := self._read(shared[:count])) < count:
+                self._keep(shared, taken, count)
+            return
+        self._stop += count
+        self._start += self._read(own[self._start : self._stop])
+        if self._start == self._stop:
+            self._own = None
+            self._buffers.give_back(own)
         else:
-            self._have += count
-            if self._have == self._end_at:
-                self._fill(self._partial)
+            self._make_room(own)
+
+    def _keep(self, shared: memoryview, start: int, stop: int) -> None:
+        """The beginning of a packet is left."""
+        if stop - start < _SMALL_REST_BYTES or shared is not self._buffers.shared:
+            rest = stop - start
+            self._own = self._buffers.take() if rest <= READ_BYTES else memoryview(bytearray(rest))
+            self._own[:rest] = shared[start:stop]
+            start, stop = 0, stop - start
+        else:
+            self._own = shared
+            self._buffers.shared = self._buffers.take()
+        self._start, self._stop = start, stop
+        self._make_room(self._own)
+
+    def _make_room(self, own: memoryview) -> None:
+        """The rest of the packet must fit behind its beginning: which moves to the front, or into a larger buffer. One
+        that grows believes a promised length for no more than twice what came."""
+        have = self._stop - self._start
+        need = 4 if have < 4 else 4 + _LENGTH.unpack_from(own, self._start)[0]
+        if self._start + need <= len(own):
+            return
+        if need <= len(own):
+            own[:have] = bytes(own[self._start : self._stop])
+        elif self._stop == len(own) or have * 2 > len(own):
+            grown = memoryview(bytearray(min(need, max(2 * have, 2 * len(own)))))
+            grown[:have] = own[self._start : self._stop]
+            self._buffers.give_back(own)
+            self._own = grown
+        else:
+            return
+        self._start, self._stop = 0, have
 
     def _hear_early(self, data: memoryview) -> None:
         """Also a transport that was told to pause may have one read under way."""
@@ -207,12 +241,14 @@ class Link(asyncio.BufferedProtocol):
         if self._spoken is not None and not self._spoken.done():
             self._spoken.set_result(None)
 
-    def _read(self, data: memoryview) -> None:
+    def _read(self, data: memoryview) -> int:
+        """Every whole packet in *data*; returns how much was taken."""
         try:
-            self._scan(data)
+            return self._scan(data)
         except ProtocolError as error:
             self._transport.pause_reading()
             self._end(error)
+            return len(data)
 
     def eof_received(self) -> bool:
         return False
@@ -230,52 +266,22 @@ class Link(asyncio.BufferedProtocol):
         if self._receiver is not None:
             self._receiver.writable()
 
-    # Packets out of bytes.
-
-    def _scan(self, data: memoryview) -> None:
-        """Every whole packet in *data*; the rest is kept."""
+    def _scan(self, data: memoryview) -> int:
         at, end = 0, len(data)
         receiver = self._receiver
         assert receiver is not None
         while end - at >= 4:
-            need = _LENGTH.unpack_from(data, at)[0]
-            if need > self._most_bytes:
-                raise ProtocolError(f"a packet of {need} bytes; the bound is {self._most_bytes}")
-            stop = at + 4 + need
+            size = _LENGTH.unpack_from(data, at)[0]
+            if size > self._most_bytes:
+                raise ProtocolError(f"a packet of {size} bytes; the bound is {self._most_bytes}")
+            stop = at + 4 + size
             if stop > end:
                 break
             receiver.packet(data[at + 4 : stop])
             if self._is_over:
-                return
+                return end
             at = stop
-        if at < end:
-            self._keep(data[at:])
-
-    def _keep(self, rest: memoryview) -> None:
-        self._have = len(rest)
-        self._need = 4 if self._have < 4 else 4 + _LENGTH.unpack_from(rest)[0]
-        self._end_at = min(self._need, _FIRST_BYTES)
-        self._partial = self._buffers.take(self._end_at)
-        self._partial[: self._have] = rest
-
-    def _fill(self, partial: memoryview) -> None:
-        """*partial* is full: with the packet, or with what was believed of its length so far."""
-        if self._need == 4:
-            self._need += _LENGTH.unpack_from(partial)[0]
-        if self._need - 4 > self._most_bytes:
-            return self._read(partial[:4])  # which says so
-        if self._have < self._need:  # believe it for as much again
-            self._end_at = min(self._need, max(2 * self._have, _FIRST_BYTES))
-            if self._end_at > len(partial):
-                grown = self._buffers.take(self._end_at)
-                grown[: self._have] = partial[: self._have]
-                self._buffers.give_back(partial)
-                self._partial = grown
-            return None
-        self._partial = None
-        self._read(partial[: self._have])
-        self._buffers.give_back(partial)
-        return None
+        return at
 
     def _end(self, error: Exception | None) -> None:
         if not self._is_over:

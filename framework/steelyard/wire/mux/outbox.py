@@ -13,7 +13,7 @@ from collections import deque
 
 from ..frames import FRAMES_PER_PACKET, PONG, packet
 
-PACKET_BYTES = 256 * 1024
+PACKET_BYTES = 128 * 1024
 # A body above this is sent in parts of this size. Smaller parts cost more than they give: below 32 KiB the work for a
 # part shows, and above 128 KiB a small call feels the copying of one.
 PART_BYTES = 64 * 1024
