@@ -305,8 +305,8 @@ async def connect_rpyc(port: int) -> Echo:
 async def serve_pyro() -> int:
     from threading import Thread
 
+    import Pyro5
     import Pyro5.api
-    import Pyro5.config
 
     Pyro5.config.SERIALIZER = "msgpack"
 
@@ -323,8 +323,8 @@ async def serve_pyro() -> int:
 
 
 async def connect_pyro(port: int) -> Echo:
+    import Pyro5
     import Pyro5.api
-    import Pyro5.config
 
     Pyro5.config.SERIALIZER = "msgpack"
     return in_threads(lambda at: Pyro5.api.Proxy(f"PYRO:echo@{HOST}:{at}").echo, port, 16)
