@@ -27,13 +27,16 @@ from steelyard.model import LoadReport, ServiceSpec
 from steelyard.telemetry import NodeReading, Telemetry
 from steelyard_registry import Node, Registry, ServiceKey, Snapshot
 
+from .shown import shown
+
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReferenceStatistics:
     """What a reference sees now: the registry's snapshot, the policy's numbers for every node, how many attempts the
-    calls took, protection's level and why (None: switched off), and the manual switches by method."""
+    calls took, protection's level and why (None: switched off), and the manual switches by method. As text (``print``)
+    it is a table, one line a node; its fields hold everything that stands behind that."""
 
     service: str
     snapshot: Snapshot
@@ -41,6 +44,9 @@ class ReferenceStatistics:
     failover: FailoverStatistics | None = None
     protection: ProtectionStatistics | None = None
     switches: Mapping[str, str] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        return shown(self)
 
 
 def default_stack(
