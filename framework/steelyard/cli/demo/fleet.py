@@ -19,10 +19,10 @@ from typing import Any, Self
 import msgspec
 
 from steelyard.errors import SteelyardError
+from steelyard.testing import Quotas
 
 from .node import Pulse, Ready, Setup
 from .plan import ONE_THREAD, SICK_NODE, SICK_SHARE_OF_FAILURES, NodePlan
-from .quotas import Quotas
 
 START_WITHIN_S = 60.0
 END_WITHIN_S = 3.0

@@ -22,9 +22,9 @@ import msgspec
 import numpy as np
 
 from steelyard.provider import Provider
+from steelyard.testing import DutyCycle, EmulatedDevice
 
 from .contract import Digits
-from .device import DutyCycle, EmulatedDevice
 from .model import Classifier
 
 REPORT_EVERY_S = 0.2

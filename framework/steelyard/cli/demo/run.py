@@ -21,6 +21,7 @@ import msgspec
 from steelyard.balance import NodeStatistics, make_policy
 from steelyard.cluster import open_at
 from steelyard.errors import ConfigError, SteelyardError
+from steelyard.testing import QUOTA_PREFIX, Quotas, QuotasRefused, is_of_dead_run, run_name
 
 from . import picture
 from .fleet import Fleet, NodeProcess
@@ -28,7 +29,6 @@ from .measure import NodeWindow, consumer_window, load_spread, mean_spread, node
 from .model import DATA_PACKAGE, Trained, copies_for, train
 from .outcome import NodeResult, Outcome, Second, expectations, machine, versions
 from .plan import FLEET, MODEL_COST_S, RATE_PER_S, SICK_NODE, SICK_SHARE_OF_FAILURES, TWIN, USERS, DemoOptions, Schedule
-from .quotas import PREFIX, Quotas, QuotasRefused, is_of_dead_run, run_name
 from .stage import SEED, Glimpse, Note, Stage
 
 REGISTRY_WAIT_S = 5.0
@@ -155,7 +155,7 @@ def _prepare(options: DemoOptions, screen: Screen, has_ended: threading.Event) -
 def _folder() -> Iterator[Path]:
     """This run's folder. Those of earlier runs of this user whose process is gone are removed as well."""
     parent = Path(tempfile.gettempdir())
-    for old in parent.glob(f"{PREFIX}*"):
+    for old in parent.glob(f"{QUOTA_PREFIX}*"):
         if is_of_dead_run(old.name) and old.stat().st_uid == os.getuid():
             shutil.rmtree(old, ignore_errors=True)
     folder = parent / run_name()

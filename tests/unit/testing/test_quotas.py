@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from support.machine import Machine
 
-from steelyard.cli.demo.quotas import PREFIX, Quotas, QuotasRefused, is_of_dead_run, run_name, started_ticks, sweep
 from steelyard.hardware import Cgroups
+from steelyard.testing.quotas import QUOTA_PREFIX, Quotas, QuotasRefused, is_of_dead_run, run_name, started_ticks, sweep
 
 
 def cgroups_of(machine: Machine) -> Cgroups:
@@ -88,7 +88,7 @@ def test_a_level_that_cannot_hand_down_is_refused(tmp_path: Path) -> None:
     machine.write_proc("self/cgroup", "0::/\n")
     with pytest.raises(QuotasRefused, match="subtree_control"):
         Quotas.open(cgroups_of(machine), "steelyard-demo-t")
-    assert not list(machine.cgroup.glob(f"{PREFIX}*"))
+    assert not list(machine.cgroup.glob(f"{QUOTA_PREFIX}*"))
 
 
 def test_this_run_is_alive_and_one_of_a_dead_process_is_not() -> None:
@@ -96,18 +96,20 @@ def test_this_run_is_alive_and_one_of_a_dead_process_is_not() -> None:
     child = subprocess.Popen([sys.executable, "-c", ""])
     ticks = started_ticks(child.pid)
     child.wait()
-    assert is_of_dead_run(f"{PREFIX}{child.pid}-{ticks}")
+    assert is_of_dead_run(f"{QUOTA_PREFIX}{child.pid}-{ticks}")
     # The same number, given to another process later, is another process.
-    assert is_of_dead_run(f"{PREFIX}{os.getpid()}-1")
+    assert is_of_dead_run(f"{QUOTA_PREFIX}{os.getpid()}-1")
 
 
-@pytest.mark.parametrize("name", ["other", PREFIX, f"{PREFIX}x-1", f"{PREFIX}1", f"{PREFIX}12-None"])
+@pytest.mark.parametrize(
+    "name", ["other", QUOTA_PREFIX, f"{QUOTA_PREFIX}x-1", f"{QUOTA_PREFIX}1", f"{QUOTA_PREFIX}12-None"]
+)
 def test_what_is_not_a_run_is_left_alone(name: str) -> None:
     assert not is_of_dead_run(name)
 
 
 def test_the_groups_of_dead_runs_are_swept_and_others_stay(tmp_path: Path) -> None:
-    dead, alive, foreign = tmp_path / f"{PREFIX}{os.getpid()}-1", tmp_path / run_name(), tmp_path / "system.slice"
+    dead, alive, foreign = tmp_path / f"{QUOTA_PREFIX}{os.getpid()}-1", tmp_path / run_name(), tmp_path / "system.slice"
     for folder in (dead, alive, foreign):
         (folder / "big-1").mkdir(parents=True)
     sweep(tmp_path)

@@ -20,11 +20,12 @@ from pathlib import Path
 
 from steelyard.hardware import Cgroups, Group
 
-PREFIX = "steelyard-demo-"
+QUOTA_PREFIX = "steelyard-demo-"
 # Short, so that a node with a small share is slow and not now and then asleep: 8 % of the default period of 100 ms
 # would be 8 ms of work and 92 ms of nothing. The kernel takes 1 ms as the smallest quota.
 PERIOD_US = 20_000
-_NODE_MODULE = b"steelyard.cli.demo.node"
+# The programs of ours that run in such groups; only these are ended when their run has died.
+_NODE_MARKS = (b"steelyard.cli.demo.node", b"bench_fleet.py")
 
 
 class QuotasRefused(Exception):
@@ -103,7 +104,7 @@ class Quotas:
 
 def run_name() -> str:
     """Names this process for good: a pid comes back one day, together with its start time it does not."""
-    return f"{PREFIX}{os.getpid()}-{started_ticks(os.getpid())}"
+    return f"{QUOTA_PREFIX}{os.getpid()}-{started_ticks(os.getpid())}"
 
 
 def started_ticks(pid: int) -> int | None:
@@ -117,9 +118,9 @@ def started_ticks(pid: int) -> int | None:
 
 def is_of_dead_run(name: str) -> bool:
     """Whether *name* is a run's whose process has gone."""
-    if not name.startswith(PREFIX):
+    if not name.startswith(QUOTA_PREFIX):
         return False
-    pid, _, started = name[len(PREFIX) :].partition("-")
+    pid, _, started = name[len(QUOTA_PREFIX) :].partition("-")
     if not pid.isdigit() or not started.isdigit():
         return False
     return started_ticks(int(pid)) != int(started)
@@ -175,7 +176,8 @@ def _members(group: Path) -> list[int]:
 
 def _end_orphan(pid: int) -> None:
     with contextlib.suppress(OSError):
-        if _NODE_MODULE in Path(f"/proc/{pid}/cmdline").read_bytes():
+        command = Path(f"/proc/{pid}/cmdline").read_bytes()
+        if any(mark in command for mark in _NODE_MARKS):
             os.kill(pid, signal.SIGKILL)
 
 

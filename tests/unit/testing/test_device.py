@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from steelyard.cli.demo.device import DutyCycle, EmulatedDevice
+from steelyard.testing.device import DutyCycle, EmulatedDevice
 
 
 class Hands:
