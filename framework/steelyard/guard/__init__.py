@@ -1,7 +1,7 @@
 """Whether a call is made at all, and how often: pure laws. Retry budget, hedging's quantile, protection,
 concurrency limit."""
 
-from .concurrency import ConcurrencyLimit, ConcurrencySettings, ConcurrencyStatistics, Ending
+from .concurrency import SLACK_S, ConcurrencyLimit, ConcurrencySettings, ConcurrencyStatistics, Ending
 from .protection import (
     Admission,
     Level,
@@ -15,6 +15,7 @@ from .quantile import Quantile
 from .retry import RetryBudget, backoff_s
 
 __all__ = [
+    "SLACK_S",
     "Admission",
     "ConcurrencyLimit",
     "ConcurrencySettings",

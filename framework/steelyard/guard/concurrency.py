@@ -29,8 +29,8 @@ differ from Netflix's Vegas, each because calls are not packets of one size:
   moment; under overload that is the overloaded one. A node that refuses nobody never refuses for a probe; they are 1 s
   apart at first, then doubling to PROBE_EVERY_S. A probe without the smaller limit gives the first W0.
 
-Class 0 has the limit to itself once more (``admits``): it is served first, so it waits for its own kind alone, and what
-others have filled is no reason to refuse it. Classes from LOW on stop short of the limit. And a limit is never below ``least``: where it is known how
+Class 0 has room of its own, FIRST_CLASS times the limit (``admits``): it is served first, so it waits for its own kind
+alone, and what others have filled is no reason to refuse it. Classes from LOW on stop short of the limit. And a limit is never below ``least``: where it is known how
 many calls can truly run together, only the length of the queue is to be found.
 
 Pure: time is an argument, and each sample is one call's latency and one of three endings.
@@ -57,6 +57,7 @@ PROBE_EVERY_S = 10.0
 PROBE_PART = 0.25
 PROBE_SAMPLES = 32
 BACKOFF = 0.9  # after a drop, as in Netflix's AIMD
+FIRST_CLASS = 4  # a burst of the most important waits so many times longer before one of them is refused
 RESERVED = 0.1  # the part of the limit that classes from LOW on leave free
 LOW = 2
 
@@ -74,7 +75,9 @@ class Ending(Enum):
 class ConcurrencySettings:
     """``start``: the limit before anything is known [20, Netflix's]. ``least``, ``most``: its bounds [1, 1000].
     ``alpha``, ``beta``: calls that may wait before the limit stops growing [6] and begins to fall [12], where they
-    wait longer than half of, or all of, SLACK_S. Netflix has
+    wait longer than half of, or all of, SLACK_S. ``servers``: calls that run together, where that is known [None]: with a
+    first ``ran_s`` the limit is then at most servers + max(beta, what servers do in SLACK_S), so that an overload
+    that comes over a quiet node does not begin with ``start`` calls in line. Netflix has
     3 log10(limit) and 6 log10(limit); a lone server at 90 % load would then refuse 7 % of Poisson arrivals (M/M/1/K,
     K = 8), with 12 it is 3 %, for a wait of at most 12 services."""
 
@@ -83,12 +86,15 @@ class ConcurrencySettings:
     most: int = 1000
     alpha: float = 6.0
     beta: float = 12.0
+    servers: int | None = None
 
     def __post_init__(self) -> None:
         for name in ("start", "least", "most"):
             value = getattr(self, name)
             if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= 1_000_000:
                 raise ConfigError(f"ConcurrencySettings.{name}: a whole number from 1 to 1000000, not {value!r}")
+        if self.servers is not None and not (isinstance(self.servers, int) and self.servers >= 1):
+            raise ConfigError(f"ConcurrencySettings.servers: None, or a whole number from 1 on, not {self.servers!r}")
         if not self.least <= self.start <= self.most:
             found = f"{self.least}, {self.start}, {self.most}"
             raise ConfigError(f"ConcurrencySettings: least <= start <= most, not {found}")
@@ -142,7 +148,7 @@ class ConcurrencyLimit:
     def admits(self, priority: int = 1) -> bool:
         """Whether a call of *priority* may begin now. Counts those that may not."""
         if priority <= 0:
-            is_room = self._first_class < int(self._limit)  # probes are not at the cost of the most important
+            is_room = self._first_class < FIRST_CLASS * int(self._limit)  # probes are not at the cost of the most important
             self.refused += not is_room
             return is_room
         limit = self.limit
@@ -178,6 +184,7 @@ class ConcurrencyLimit:
         self._first_class -= mark & 1
         if ran_s is not None and self._unloaded_s is None:
             self._unloaded_s, self._probe = ran_s, None  # nothing to find out
+            self._limit = min(self._limit, self._most())
         if self._probe is not None:
             self._probed(mark, ending, latency_s, now_s)
             return
@@ -260,7 +267,14 @@ class ConcurrencyLimit:
         elif 2 * peak >= limit:  # a limit that nobody comes near cannot be judged
             is_fast = self._is_growing_fast and self._queue < settings.alpha / 2
             limit = 2 * limit if is_fast else limit + max(1.0, limit / 8)
-        self._limit = min(float(settings.most), max(float(settings.least), limit))
+        self._limit = min(self._most(), max(float(settings.least), limit))
+
+    def _most(self) -> float:
+        settings = self.settings
+        if settings.servers is None or not self._unloaded_s:
+            return float(settings.most)
+        waiting = max(settings.beta, settings.servers * SLACK_S / self._unloaded_s)
+        return min(float(settings.most), settings.servers + waiting)
 
     def _plan_probe(self, now_s: float) -> None:
         was_refused, self._refused_before = self.refused > self._refused_before, self.refused

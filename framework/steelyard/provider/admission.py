@@ -35,6 +35,7 @@ def limit_for(method: BoundMethod, limit: Limit, threads: int) -> ConcurrencyLim
 def _settings(run: int, waiting: float) -> ConcurrencySettings:
     """For a known number of calls that *run* together and about as many *waiting* as keep them fed."""
     waiting = max(waiting, ConcurrencySettings().alpha)
-    # A burst at the start is let in; the first windows tell what is too much.
+    # A burst at the start is let in; the first call that ends tells what is too much.
     start = max(100, 4 * (run + int(waiting)))
-    return ConcurrencySettings(start=start, least=run, most=max(1000, 4 * start), alpha=waiting, beta=2 * waiting)
+    most = max(1000, 4 * start)
+    return ConcurrencySettings(start=start, least=run, most=most, alpha=waiting, beta=2 * waiting, servers=run)
