@@ -230,7 +230,7 @@ class Peer:
     """*needs* names the modules without which there is no such peer."""
 
     serve: Callable[[], Awaitable[int]]
-    connect: Callable[[int], Awaitable[Echo]]
+    connect: Callable[[int], Awaitable[Any]]
     uses_uvloop: bool = False
     needs: tuple[str, ...] = ()
 
@@ -238,22 +238,41 @@ class Peer:
 # Peers that need more than the project does: see requirements-peers.txt.
 
 
-def in_threads(connect: Callable[[int], Callable[[bytes], Any]], port: int, threads: int = 64) -> Echo:
-    """A blocking client for asynchronous callers: one connection a thread."""
-    from concurrent.futures import ThreadPoolExecutor
-    from threading import local
+@dataclass(frozen=True)
+class Blocking:
+    """A client that blocks: *connect* gives the echo of one thread. Callers are threads then, 16 at most: more of them
+    only fight for the interpreter."""
 
-    own = local()
-    pool = ThreadPoolExecutor(threads)
-    KEPT.append(pool)
+    connect: Callable[[int], Callable[[bytes], Any]]
+    port: int
 
-    def call(body: bytes) -> Any:
-        if not hasattr(own, "echo"):
-            own.echo = connect(port)
-        return own.echo(body)
+    def drive(self, callers: int, seconds: float, body: bytes) -> dict[str, float]:
+        from threading import Thread
 
-    loop = asyncio.get_running_loop()
-    return lambda body: loop.run_in_executor(pool, call, body)
+        took: list[float] = []
+        made: list[int] = []
+        begin_at = time.perf_counter() + WARM_UP_S
+        end_at = begin_at + seconds
+        cpu_s = time.process_time()
+
+        def caller() -> None:
+            echo, now, count = self.connect(self.port), time.perf_counter, 0
+            done_at = 0.0
+            while done_at < end_at:
+                sent_at = now()
+                echo(body)
+                done_at = now()
+                count += 1
+                if sent_at >= begin_at:
+                    took.append(done_at - sent_at)
+            made.append(count)
+
+        threads = [Thread(target=caller) for _ in range(min(callers, 16))]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        return summary(took, sum(made), time.perf_counter() - begin_at, time.process_time() - cpu_s)
 
 
 async def serve_grpc_sync() -> int:
@@ -271,13 +290,13 @@ async def serve_grpc_sync() -> int:
     return int(port)
 
 
-async def connect_grpc_sync(port: int) -> Echo:
+async def connect_grpc_sync(port: int) -> Blocking:
     import grpc
 
     channel = grpc.insecure_channel(f"{HOST}:{port}")
     KEPT.append(channel)
     echo = channel.unary_unary("/bench.Echo/echo")
-    return in_threads(lambda _: echo, port, 16)
+    return Blocking(lambda _: echo, port)
 
 
 async def serve_rpyc() -> int:
@@ -296,10 +315,10 @@ async def serve_rpyc() -> int:
     return int(server.port)
 
 
-async def connect_rpyc(port: int) -> Echo:
+async def connect_rpyc(port: int) -> Blocking:
     import rpyc
 
-    return in_threads(lambda at: rpyc.connect(HOST, at).root.echo, port, 16)
+    return Blocking(lambda at: rpyc.connect(HOST, at).root.echo, port)
 
 
 async def serve_pyro() -> int:
@@ -322,12 +341,12 @@ async def serve_pyro() -> int:
     return int(daemon.locationStr.rpartition(":")[2])
 
 
-async def connect_pyro(port: int) -> Echo:
+async def connect_pyro(port: int) -> Blocking:
     import Pyro5
     import Pyro5.api
 
     Pyro5.config.SERIALIZER = "msgpack"
-    return in_threads(lambda at: Pyro5.api.Proxy(f"PYRO:echo@{HOST}:{at}").echo, port, 16)
+    return Blocking(lambda at: Pyro5.api.Proxy(f"PYRO:echo@{HOST}:{at}").echo, port)
 
 
 def thrift_echo() -> Any:
@@ -355,11 +374,11 @@ async def serve_thrift() -> int:
     return port
 
 
-async def connect_thrift(port: int) -> Echo:
+async def connect_thrift(port: int) -> Blocking:
     from thriftpy2.rpc import make_client
 
     contract = thrift_echo()
-    return in_threads(lambda at: make_client(contract, HOST, at, timeout=None).echo, port, 16)
+    return Blocking(lambda at: make_client(contract, HOST, at, timeout=None).echo, port)
 
 
 class Raw:
@@ -459,7 +478,13 @@ def serve_main(name: str) -> None:
 def drive_main(name: str, port: int, callers: int, seconds: float, size: int) -> None:
     async def main() -> None:
         echo = await PEERS[name].connect(port)
-        sys.stdout.write(json.dumps(await drive(echo, callers, seconds, os.urandom(size))))
+        body = os.urandom(size)
+        facts = (
+            echo.drive(callers, seconds, body)
+            if isinstance(echo, Blocking)
+            else await drive(echo, callers, seconds, body)
+        )
+        sys.stdout.write(json.dumps(facts))
         sys.stdout.flush()
         os._exit(0)  # some peers take seconds to close
 
@@ -488,15 +513,18 @@ async def drive(echo: Echo, callers: int, seconds: float, body: bytes) -> dict[s
 
     cpu_s = time.process_time()
     await asyncio.gather(*(caller() for _ in range(callers)))
-    elapsed_s = time.perf_counter() - begin_at
-    cpu_s = (time.process_time() - cpu_s) * elapsed_s / (elapsed_s + WARM_UP_S)
+    return summary(took, made, time.perf_counter() - begin_at, time.process_time() - cpu_s)
+
+
+def summary(took: list[float], made: int, elapsed_s: float, cpu_s: float) -> dict[str, float]:
+    """*took*: the measured calls; *made*: all of them, the warm-up's too, which *cpu_s* is for."""
     took.sort()
     count = len(took)
     return {
         "calls_per_s": count / elapsed_s,
         "p50_us": took[count // 2] * 1e6,
         "p99_us": took[min(count - 1, int(count * 0.99))] * 1e6,
-        "client_cpu_us": cpu_s / count * 1e6,
+        "client_cpu_us": cpu_s / made * 1e6,
         "made": made,
     }
 
