@@ -15,6 +15,9 @@ from ..hashing import hash_key
 from ..statistics import Reason
 
 NO_REASON = Reason()
+# Until a node's own noise is known: 10 % of the load, as a second of some hundred calls has.
+_FIRST_NOISE = 0.01
+_NOISE_GAIN = 0.1
 
 
 class Member(Candidate):
@@ -24,6 +27,9 @@ class Member(Candidate):
     began to repeat themselves. ``is_off_domain`` remembers the hysteresis, ``off_since_s`` when the node last left the
     domain with a neutral weight. ``held_until_s``: until then its load is not believed to show its full share; infinite
     while it is shed or warming.
+
+    Evidence: ``deviations`` reports since the last step said on average ``deviation_sum / deviations`` more than the
+    mean of all nodes, relative to it; ``noise`` is the variance of one such report about what it measures.
 
     Availability: ``kept`` is 1 - refuse, in [floor, 1]; below 1 the node is *shed*. ``deepest`` is the lowest ``kept``
     since it was shed. ``sick_rate`` is the success rate it was shed for, ``log_odds`` the evidence since for "healthy"
@@ -41,6 +47,9 @@ class Member(Candidate):
     __slots__ = (
         "base",
         "deepest",
+        "deviation",
+        "deviation_sum",
+        "deviations",
         "ejections",
         "held_until_s",
         "is_blocked",
@@ -54,6 +63,8 @@ class Member(Candidate):
         "log_w_then",
         "new_failed",
         "new_ok",
+        "noise",
+        "observed_at_s",
         "off_since_s",
         "place",
         "probe_at_s",
@@ -72,6 +83,10 @@ class Member(Candidate):
         self.base = 0.0
         self.log_w = self.log_w_then = 0.0
         self.is_off_domain = False
+        self.deviation = self.deviation_sum = 0.0
+        self.deviations = 0
+        self.noise = _FIRST_NOISE
+        self.observed_at_s = -math.inf
         self.off_since_s: float | None = None
         self.held_until_s = -math.inf
         self.kept = 1.0
@@ -99,8 +114,34 @@ class Member(Candidate):
         self.warm_from_s = now_s
         self.held_until_s = math.inf
 
+    def observe(self, deviation: float, at_s: float, least_s: float, most: int) -> None:
+        """A report, measured at *at_s*, said (load - mean) / mean. Reports less than *least_s* apart measure the same
+        second and count as one; after *most* of them the oldest fade.
+
+        The noise is half the mean square of the difference of successive reports (von Neumann 1941): a level that
+        drifts, or is simply wrong, does not count as noise.
+        """
+        if at_s - self.observed_at_s < least_s:
+            return
+        if self.observed_at_s > -math.inf:
+            change = deviation - self.deviation
+            self.noise += _NOISE_GAIN * (0.5 * change * change - self.noise)
+        self.observed_at_s = at_s
+        self.deviation = deviation
+        if self.deviations < most:
+            self.deviations += 1
+            self.deviation_sum += deviation
+        else:
+            self.deviation_sum += deviation - self.deviation_sum / most
+
+    def forget(self) -> None:
+        """What was observed has had its effect, or says nothing any more."""
+        self.deviations = 0
+        self.deviation_sum = 0.0
+
     def hold(self, now_s: float, hold_s: float) -> None:
         """Do not steer by load for *hold_s*, and then by what was measured in its last second."""
+        self.forget()
         self.held_until_s = now_s + hold_s
         self.load.restart(now_s + max(0.0, hold_s - 1.0))
 

@@ -19,6 +19,7 @@ takes milliseconds, and 8 bytes a node.
 
 from __future__ import annotations
 
+import math
 from array import array
 from bisect import bisect_left
 from collections.abc import Sequence
@@ -118,13 +119,19 @@ class Plan:
 
 
 def make_plan(
-    members: Sequence[Member], flow: Sequence[float], *, ring: HashRing | None, weights: Sequence[float] | None
+    members: Sequence[Member],
+    flow: Sequence[float],
+    *,
+    ring: HashRing | None,
+    weights: Sequence[float] | None,
+    scale: float | None = None,
 ) -> Plan:
     """The plan for *members* (eligible, in the order of their places) with flow f by place; not empty. *ring* is the
-    base of calls with a key, *weights* (sum 1) that of calls without; None: no such calls."""
-    keyed = None if ring is None else spread(ring.shares, flow)
+    base of calls with a key, *weights* (sum 1) that of calls without; None: no such calls. *scale* stands in for
+    1 / sum(B * f), to which it is close."""
+    keyed = None if ring is None else spread(ring.shares, flow, scale)
     homes = SecondHomes() if ring is None or keyed is None else second_homes(keyed, members, ring)
-    free = None if weights is None else spread(weights, flow)
+    free = None if weights is None else spread(weights, flow, scale)
     parts = [] if weights is None else list(map(mul, weights, flow))
     return Plan(
         members=members,
@@ -137,8 +144,9 @@ def make_plan(
     )
 
 
-def spread(base: Sequence[float], flow: Sequence[float]) -> Spread:
-    scale = 1.0 / sum(map(mul, base, flow))
+def spread(base: Sequence[float], flow: Sequence[float], scale: float | None = None) -> Spread:
+    if scale is None:
+        scale = 1.0 / sum(map(mul, base, flow))
     return Spread(base, array("d", [part * scale for part in flow]))
 
 
@@ -152,12 +160,19 @@ def second_homes(spread: Spread, members: Sequence[Member], ring: HashRing) -> S
         listed = tuple((members[place], spread.base[place] * (spread.ratio[place] - 1.0)) for place in places)
         return SecondHomes(listed=listed)
     if len(places) * _SPARSE >= len(members):
-        scale = 2.0**48 / (most - 1.0)
+        scale = 2.0**48 / _rounded_up(most - 1.0)
         chance = array("d", [(ratio - 1.0) * scale if ratio > above else 0.0 for ratio in spread.ratio])
         return SecondHomes(ring=ring, chance=chance)
     small = SmallRing(members, places)
     chance = array("d", bytes(8 * len(members)))
     for place, arc in small.arcs().items():
         chance[place] = spread.base[place] * (spread.ratio[place] - 1.0) / arc
-    scale = 2.0**48 / max(chance)
+    scale = 2.0**48 / _rounded_up(max(chance))
     return SecondHomes(ring=small, chance=array("d", [one * scale for one in chance]))
+
+
+def _rounded_up(number: float) -> float:
+    """To the next of 1, 3/4 and powers of two of these: a maximum that moves a little leaves all others' chances, and
+    so their keys, alone."""
+    mantissa, exponent = math.frexp(number)
+    return math.ldexp(0.75 if mantissa <= 0.75 else 1.0, exponent)

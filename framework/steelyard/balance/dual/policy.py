@@ -50,6 +50,9 @@ from .utilization import RatioLaw, UtilizationLaw
 from .warm_up import apply_ramps, ramp
 
 _REDRAWS = 6
+# Ratios are flows over their common sum. Dividing by a sum that changes with every step of anybody would move some keys
+# of all; so the divisor stays while it is this nearly right.
+_MOST_OFF_SCALE = 0.03
 # Decay alone is put into effect every few periods: at a half-life of 90 s this is 4 % of a log weight at a time.
 _PERIODS_PER_DECAY = 5.0
 
@@ -74,6 +77,8 @@ class Dual(PolicyBase[Member]):
         self._window = OutcomeWindow()  # of all members together
         self._fleet = Fleet(availability=1.0, calls_per_s=0.0, judged=0)
         self._load_ref: float | None = None
+        self._raw_ref = 0.0
+        self._scale = 1.0  # of flows to ratios; 1 / sum(B * f) when it was last set
         self._is_panic = False
         self._panics = 0
         self._queue_total = 0.0
@@ -247,9 +252,15 @@ class Dual(PolicyBase[Member]):
             for member in self.at(address):
                 self._note_stream(member, now_s)
         super().report(address, report, now_s)
+        reference, settings = self._raw_ref, self.settings
         for member in self.at(address):
-            if member.load.repeats == 1:
+            signal = member.load
+            if signal.repeats == 1:
                 member.log_w_then = member.log_w
+            if reference and signal.load is not None and member.held_until_s <= now_s:
+                deviation = signal.raw / reference - 1.0
+                least_s = 0.5 * settings.period_s
+                member.observe(deviation, signal.sampled_at_s, least_s, settings.evidence_reports)
 
     def _note_stream(self, member: Member, now_s: float) -> None:
         """A report stream that begins anew, on a node that answered nothing meanwhile, is a process that restarted."""
@@ -269,6 +280,7 @@ class Dual(PolicyBase[Member]):
         # What it said since it began to repeat itself was no measurement, and the weight it led to is no weight.
         if candidate.log_w != candidate.log_w_then:
             candidate.log_w = candidate.log_w_then
+            candidate.forget()
             self._is_stale = True
 
     def _eject(self, member: Member, now_s: float) -> None:
@@ -305,12 +317,12 @@ class Dual(PolicyBase[Member]):
         self._judge_members(now_s, periods)
         self._judge_panic(now_s)
         steering = self._utilization.update(self.eligible, self._warming, now_s, elapsed_s, periods)
-        self._load_ref = steering.load_ref
+        self._load_ref, self._raw_ref = steering.load_ref, steering.raw_ref
         self._next_probe_at_s = min((member.probe_at_s for member in self._shed), default=math.inf)
         if steering.is_decaying:
             self._decayed_periods += periods
         if (
-            steering.is_off
+            steering.has_stepped
             or self._shed
             or self._warming
             or self._is_stale
@@ -382,8 +394,11 @@ class Dual(PolicyBase[Member]):
         if ramps:
             apply_ramps(base, flow, ramps)
             self._warming = [member for member in self._warming if member.is_warming and member.is_member]
-        is_free = self._is_free or not self._is_keyed
-        self._plan = make_plan(members, flow, ring=self._ring, weights=self._weights if is_free else None)
+        total = sum(map(mul, base, flow))
+        if abs(total * self._scale - 1.0) > _MOST_OFF_SCALE:
+            self._scale = 1.0 / total
+        weights = self._weights if self._is_free or not self._is_keyed else None
+        self._plan = make_plan(members, flow, ring=self._ring, weights=weights, scale=self._scale)
         return self._plan
 
     def _make_ring(self) -> HashRing:

@@ -1,37 +1,43 @@
 """Stage 3: equal load on unequal nodes.
 
     outside the domain:   log w_i += g * log(load_ref / load_i)
-    inside the domain:    log w_i *= 2 ** (-T / half_life)            weight decay: keys go home, while that is free
+    inside the domain:    log w_i *= 2 ** (-T / half_life)            weight decay: keys go home, where that is free
 
 ``load_ref`` is the mean of the fresh loads of nodes in good standing. Logs make the law symmetric (twice too much and
 half too little are equally wrong) and give it a fixed point: w stands still exactly where load = load_ref. A weight
 proportional to idle CPU has none: at equal loads it still pushes. For w < 1 and g = 1 the first line is the published
 refuse-list update, ratio <- ratio + (1 - ratio) * (load - ref) / load.
 
+**A step needs evidence.** A second's utilization of a node that serves a few dozen calls is wrong by 10 to 40 % by
+chance alone. Following it, smoothed or not, makes weights wander by several percent for ever, and every wander moves
+keys. So the reports since the last step are averaged, and a step is taken when their mean is outside the domain *and*
+``evidence_z`` standard errors from zero (the node's own noise is measured beside it). A large error is plain at once
+and is corrected every period; a small one waits until it is certain. A step spends its evidence, as in the availability
+law.
+
 Stability: with a load measured d periods late, log w follows x' = x - g * x(t - d), stable for
-g < 2 sin(pi / (2 (2d + 1))).
+g < 2 sin(pi / (2 (2d + 1))). Waiting for evidence only helps: the later steps are the smaller ones.
 
-Hysteresis: a node leaves the domain at 5 % of load_ref and settles at 2.5 %, so that noise at the edge does not switch
-it on and off; 0.02 absolute, because 5 % of an idle fleet's load is measurement error.
+Hysteresis: a node leaves the domain at 5 % of load_ref and settles at 2.5 %; 0.02 absolute, because 5 % of an idle
+fleet's load is measurement error.
 
-Decay stops where it would cost something: a node that gives calls away takes them back only while its load is not above
-the inner edge of the domain, one that has taken calls over gives them back only while its load is not below it. In a
-fleet that is unequal for good, decay to the outer edge would drive each node out of the domain every few seconds, and
-keys would leave and come home for ever; so it comes to rest, and a quiet cluster moves no key.
+Decay acts on weights that are not needed: those of nodes that would still be in the domain at w = 1. In a fleet that is
+unequal for good, a decay of all weights would drive each node out of the domain every few seconds, and keys would leave
+and come home for ever; so it comes to rest, and a quiet cluster moves no key.
 
-Who is left out: shed nodes, and for ``hold_s`` those that just came back (their load is low *because* they get little;
-raising w would undo the cut and flood them on their return, as an integrator winds up), stale ones (hold), unknown ones
-(decay to neutral). A node that has not answered yet, or whose last call failed, is not given more, however idle it says
-it is, and gives back what it was given: failing is little work. (With one call in ten seconds to a node, that is all a
-consumer may ever know; the availability law needs more to act.) Warming nodes can only be told to take less: at a part
-of its share a node cannot show that it could take more, but it can show that it is overloaded already.
+Who is left out: shed nodes, and for ``hold_s`` those that just came back (their load is low *because* they
+get little; raising w would undo the cut and flood them on their return, as an integrator winds up), stale ones (hold),
+unknown ones (decay to neutral). A node that has not answered yet, or whose last call failed, is not given more, however
+idle it says it is, and gives back what it was given: failing is little work. (With one call in ten seconds to a node,
+that is all a consumer may ever know; the availability law needs more to act.) Warming nodes can only be told to take
+less: at a part of its share a node cannot show that it could take more, but it can show that it is overloaded already.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..load import FRESH_S, UNKNOWN_S
 from .member import Member
@@ -39,15 +45,21 @@ from .settings import DualSettings
 
 _NEUTRAL = 1e-3  # log weights below this are neutral: a tenth of a percent, below what anybody could see in traffic
 _MOST_DRIFT = 0.02
+# A step that waited for its evidence makes up for it, up to so many periods: what as many single steps would have done.
+# Simulated, with reports 5 / 6 periods late, p99: 1 period 845 / 1,405 ms, 3 periods 919 / 2,945; harness, spread of
+# loads after 15 s against plain hashing's, 6 seeds: .31 and .25.
+_MOST_AT_ONCE = 3
 
 
 @dataclass(frozen=True, slots=True)
 class Steering:
-    """What one step did. ``load_ref`` is None with fewer than two fresh loads: nothing to compare. ``is_off``: somebody
-    is outside the domain. ``is_decaying``: somebody's weight has come closer to neutral."""
+    """What one step did. ``load_ref`` is None with fewer than two fresh loads: nothing to compare. ``raw_ref`` is the
+    mean of the newest reports, at least the domain's floor; 0 likewise. ``has_stepped``: somebody's weight was changed
+    on evidence. ``is_decaying``: somebody's weight has come closer to neutral."""
 
     load_ref: float | None
-    is_off: bool
+    raw_ref: float
+    has_stepped: bool
     is_decaying: bool
 
 
@@ -73,43 +85,51 @@ class UtilizationLaw:
         ]
         is_decaying = len(fresh) < len(members) and self._settle_unknown(members, now_s, decay)
         if len(fresh) < 2:
-            return Steering(None, False, is_decaying)
-        loads: list[float] = [member.load.load for member in fresh]  # type: ignore[misc]
-        load_ref = sum(loads) / len(loads)
-        is_off, has_decayed = self._step_all(fresh, loads, load_ref, now_s, periods, decay)
+            return Steering(None, 0.0, False, is_decaying)
+        load_ref = sum([member.load.load for member in fresh]) / len(fresh)  # type: ignore[misc]
+        raw_ref = max(settings.domain_floor, sum([member.load.raw for member in fresh]) / len(fresh))
+        has_stepped, has_decayed = self._step_all(fresh, load_ref, now_s, periods, decay)
         for member in warming:
             load = member.load.load
             edge = load_ref + max(settings.domain * load_ref, settings.domain_floor)
             if load is not None and load > edge and member.load.sampled_at_s >= fresh_from_s:
                 self._step(member, load, load_ref, periods)
-                is_off = True
-        return Steering(load_ref, is_off, is_decaying or has_decayed)
+                has_stepped = True
+        return Steering(load_ref, raw_ref, has_stepped, is_decaying or has_decayed)
 
     def _step_all(
-        self, fresh: Sequence[Member], loads: Sequence[float], ref: float, now_s: float, periods: float, decay: float
+        self, fresh: Sequence[Member], ref: float, now_s: float, periods: float, decay: float
     ) -> tuple[bool, bool]:
         """All at once and with as little as possible per node: this is the part of the tick that grows with n."""
         settings = self._settings
-        outer = max(settings.domain * ref, settings.domain_floor)
-        inner = max(settings.domain_settle * ref, settings.domain_floor / 2)
-        low, high, low_inner, high_inner = ref - outer, ref + outer, ref - inner, ref + inner
-        is_off = is_decaying = False
-        for member, load in zip(fresh, loads, strict=True):
-            if low <= load <= high and (not member.is_off_domain or low_inner <= load <= high_inner):
-                member.is_off_domain = False
-                log_w = member.log_w
-                if log_w and (load <= high_inner if log_w < 0.0 else load >= low_inner):
-                    log_w *= decay
-                    member.log_w = log_w if not -_NEUTRAL < log_w < _NEUTRAL else 0.0
-                    is_decaying = True
+        least = settings.domain_floor / max(ref, settings.domain_floor)
+        outer, inner = max(settings.domain, least), max(settings.domain_settle, least / 2)
+        certain = settings.evidence_z**2
+        has_stepped = is_decaying = False
+        for member in fresh:
+            count = member.deviations
+            if not count:
                 continue
-            if not member.is_off_domain:
-                member.is_off_domain = True
-                if not member.log_w or member.off_since_s is None:
-                    member.off_since_s = now_s
-            is_off = True
-            self._step(member, load, ref, periods)
-        return is_off, is_decaying
+            total = member.deviation_sum
+            mean = total / count
+            edge = inner if member.is_off_domain else outer
+            if -edge <= mean <= edge:
+                member.is_off_domain = False
+            elif total * total > certain * count * member.noise:
+                if not member.is_off_domain:
+                    member.is_off_domain = True
+                    if not member.log_w or member.off_since_s is None:
+                        member.off_since_s = now_s
+                has_stepped = True
+                self._step(member, ref * (1.0 + mean), ref, periods * min(count, _MOST_AT_ONCE))
+                member.forget()
+                continue
+            log_w = member.log_w
+            if log_w and -outer <= mean - log_w <= outer:
+                log_w *= decay
+                member.log_w = log_w if not -_NEUTRAL < log_w < _NEUTRAL else 0.0
+                is_decaying = True
+        return has_stepped, is_decaying
 
     def _step(self, member: Member, load: float, ref: float, periods: float) -> None:
         floor = self._settings.domain_floor
@@ -117,7 +137,7 @@ class UtilizationLaw:
         error = math.log(max(ref, floor) / max(load, floor))
         if error > 0.0 and member.is_doubted:
             error = -max(0.0, member.log_w)
-        log_w = member.log_w + self._settings.gain * periods * error
+        log_w = member.log_w + (1.0 - (1.0 - self._settings.gain) ** periods) * error
         member.log_w = min(self._high, max(self._low, log_w))
 
     def _settle_unknown(self, members: Sequence[Member], now_s: float, decay: float) -> bool:
@@ -151,13 +171,16 @@ class RatioLaw(UtilizationLaw):
         load < ref:   r <- r * (1 + (load - ref) / ref)
 
     In weights, w = 1 - r: the first line is log w += log(ref / load), a gain of 1, which rings as soon as the load is
-    measured a period late. What is refused goes to all others in proportion to B * w. Domain, decay and everything
-    else are shared with the log-weight law.
+    measured a period late, and every period, without asking for evidence. What is refused goes to all others in
+    proportion to B * w. Domain, decay and everything else are shared with the log-weight law.
     """
+
+    def __init__(self, settings: DualSettings) -> None:
+        super().__init__(replace(settings, evidence_z=0.0))
 
     def _step(self, member: Member, load: float, ref: float, periods: float) -> None:
         floor = self._settings.domain_floor
-        ref, load = max(ref, floor), max(load, floor)
+        ref, load, periods = max(ref, floor), max(load, floor), min(1.0, periods)
         if load > ref:
             log_w = member.log_w + periods * math.log(ref / load)
         else:
