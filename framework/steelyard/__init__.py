@@ -36,11 +36,13 @@ if TYPE_CHECKING:
         Unimplemented,
     )
     from .invoke import Position, Stack, current_call
-    from .provider import Provider
+    from .model import Batch
+    from .provider import Health, Provider, Warm
 
 __version__ = "0.1.0"
 
 _HOME = {
+    "Batch": "steelyard.model",
     "BlockingConsumer": "steelyard.consumer",
     "ConfigError": "steelyard.errors",
     "Consumer": "steelyard.consumer",
@@ -48,6 +50,7 @@ _HOME = {
     "DeadlineExceeded": "steelyard.errors",
     "Degraded": "steelyard.errors",
     "Hardware": "steelyard_registry",
+    "Health": "steelyard.provider",
     "InvalidArgument": "steelyard.errors",
     "NoProvider": "steelyard.errors",
     "Node": "steelyard_registry",
@@ -62,12 +65,14 @@ _HOME = {
     "SteelyardError": "steelyard.errors",
     "Unavailable": "steelyard.errors",
     "Unimplemented": "steelyard.errors",
+    "Warm": "steelyard.provider",
     "current_call": "steelyard.invoke",
     "with_options": "steelyard.consumer",
 }
 
 __all__ = [
     "LAST_GOOD_REPLY",
+    "Batch",
     "BlockingConsumer",
     "ConfigError",
     "Consumer",
@@ -75,6 +80,7 @@ __all__ = [
     "DeadlineExceeded",
     "Degraded",
     "Hardware",
+    "Health",
     "InvalidArgument",
     "NoProvider",
     "Node",
@@ -89,6 +95,7 @@ __all__ = [
     "SteelyardError",
     "Unavailable",
     "Unimplemented",
+    "Warm",
     "current_call",
     "method",
     "service",
