@@ -95,6 +95,7 @@ def check(story: Story, success: float) -> None:
     assert story.changes(up=False) <= 2
 
 
+@pytest.mark.slow
 async def test_a_spike_with_a_quarter_of_the_nodes_failing(fleet: SickFleet) -> None:
     # Half the long windows of calm, so that a run of seconds sees the way down begin as well.
     settings = ProtectionSettings(good_periods=2)
@@ -105,6 +106,7 @@ async def test_a_spike_with_a_quarter_of_the_nodes_failing(fleet: SickFleet) -> 
     assert story.level < Level.DEGRADE
 
 
+@pytest.mark.slow
 async def test_without_protection_the_same_spike_drowns_all(fleet: SickFleet) -> None:
     """What the other test would not notice if the fleet were simply large enough."""
     story = await live_through(fleet, "fails-fast", usual=200, spike_s=3, after_s=0, settings=None)

@@ -62,6 +62,7 @@ async def until(truth: Any) -> None:
             await asyncio.sleep(0.02)
 
 
+@pytest.mark.slow
 async def test_the_leader_is_killed_under_load(stack: AsyncExitStack, tmp_path: Path) -> None:
     """Three servers, 2,000 calls a second asked for: none fails, and afterwards changes are seen again."""
     ensemble = stack.enter_context(Ensemble(tmp_path / "ensemble"))
@@ -80,7 +81,13 @@ async def test_the_leader_is_killed_under_load(stack: AsyncExitStack, tmp_path: 
     assert load.done > 1000
 
 
-@pytest.mark.parametrize("down_s", [10.0, pytest.param(60.0, marks=[pytest.mark.slow, pytest.mark.timeout(200)])])
+@pytest.mark.parametrize(
+    "down_s",
+    [
+        pytest.param(10.0, marks=pytest.mark.slow),
+        pytest.param(60.0, marks=[pytest.mark.slow, pytest.mark.timeout(200)]),
+    ],
+)
 async def test_zookeeper_is_down_entirely_under_load(
     stack: AsyncExitStack, server: ZooKeeperServer, caplog: pytest.LogCaptureFixture, down_s: float
 ) -> None:

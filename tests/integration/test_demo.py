@@ -129,7 +129,7 @@ def test_it_leaves_nothing_behind(played: tuple[subprocess.Popen[str], str, Path
     assert groups_of(process.pid) == []
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)])
 def test_a_signal_ends_it_cleanly(tmp_path: Path, number: signal.Signals) -> None:
     with running(tmp_path) as process:
         assert len(nodes_of(tmp_path)) == 8
@@ -143,6 +143,7 @@ def test_a_signal_ends_it_cleanly(tmp_path: Path, number: signal.Signals) -> Non
     assert groups_of(process.pid) == []
 
 
+@pytest.mark.slow
 def test_after_a_crash_the_nodes_end_and_the_next_run_sweeps(tmp_path: Path) -> None:
     with running(tmp_path) as crashed:
         crashed.kill()
@@ -182,6 +183,7 @@ def test_a_missing_folder_is_noticed_before_the_play(tmp_path: Path) -> None:
     assert "there is no folder nowhere" in output
 
 
+@pytest.mark.slow
 async def test_a_run_in_a_shared_registry_sees_its_own_nodes_alone(tmp_path: Path) -> None:
     """A stranger's node serves the very same service, and is listed with the eight of the run."""
 

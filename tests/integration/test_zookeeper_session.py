@@ -167,6 +167,7 @@ async def test_session_expiry(
     await eventually(lambda: len(owners(operator, f"{root_of(url)}/ads.Ctr/consumers")) == 2)
 
 
+@pytest.mark.slow
 async def test_expiry_again_and_again(registry: Registry, operator: KazooClient, url: str) -> None:
     await registry.register(NODE)
     folder = f"{root_of(url)}/ads.Ctr/providers"
