@@ -18,6 +18,7 @@ from .scenario import Gate, Scenario
 _T95 = (12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23, 2.20, 2.18, 2.16, 2.14, 2.13)
 # Smaller than anybody cares about, and the size of differences in how a library rounds.
 _NOTHING = 1e-9
+_KNOWN_WITHIN = 0.25
 
 Key = tuple[tuple[str, Any], ...]
 
@@ -120,7 +121,10 @@ def _verdict(gate: Gate, variant: Mapping[str, Any], table: Table) -> Verdict:
     is_met = _is_within(gate, measured)
     if not is_met and gate.or_tie and gate.of is not None:
         difference = table.difference(variant, gate.policy, gate.of, gate.metric)
-        is_met = difference is not None and difference.half_width < float("inf") and difference.is_tie
+        level = table.mean(variant, gate.of, gate.metric)
+        is_met = difference is not None and level is not None and difference.is_tie
+        # With two seeds nearly everything is a tie: one that is not known to within a quarter excuses nothing.
+        is_met = is_met and difference is not None and difference.half_width <= _KNOWN_WITHIN * abs(level or 0.0)
     return Verdict(gate, variant, measured, is_met)
 
 

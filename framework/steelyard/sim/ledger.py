@@ -15,12 +15,12 @@ from pathlib import Path
 
 from steelyard.errors import ConfigError
 
-from .compare import Table, judge
+from .compare import Table, Verdict, judge
 from .measure import METRICS
 from .reading import variants
 from .run import Result
 from .scenario import Scenario
-from .table import bound_of, describe, gate_rows, markdown, rows
+from .table import bound_of, describe, gate_rows, markdown, rows, told
 
 _HEAD = ("scenario", "variant", "policy", "seed", "calls")
 
@@ -100,14 +100,21 @@ def _section(scenario: Scenario, results: Sequence[Result], note: str) -> str:
         if variant:
             parts.append(f"**{describe(variant)}**")
         parts.append(markdown(headings, body))
-    for verdict in judge(scenario, results):
-        if not verdict.is_met:
-            measured = "not run" if verdict.measured is None else f"{verdict.measured:.4g}"
-            where = f" ({describe(verdict.variant)})" if verdict.variant else ""
-            why = f". {verdict.gate.unmet}" if verdict.gate.unmet else ""
-            parts.append(f"* not met{where}: {verdict.gate.name}: {measured}, bound {bound_of(verdict)}{why}")
+    parts += _unmet(scenario, judge(scenario, results))
     parts.append(note)
     return "\n\n".join(part for part in parts if part)
+
+
+def _unmet(scenario: Scenario, verdicts: Sequence[Verdict]) -> list[str]:
+    """A line per gate that is not met somewhere: where, by how much, and why as far as it is known."""
+    lines = []
+    for gate in scenario.gates:
+        missed = [verdict for verdict in verdicts if verdict.gate == gate and not verdict.is_met]
+        if missed:
+            where = "; ".join(": ".join(filter(None, (describe(one.variant), told(one.measured)))) for one in missed)
+            why = f". {gate.unmet}." if gate.unmet else ""
+            lines.append(f"Not met: {gate.name} ({bound_of(missed[0])}): {where}{why}")
+    return lines
 
 
 _INTRODUCTION = """

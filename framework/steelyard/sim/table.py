@@ -112,11 +112,15 @@ def gate_rows(scenario: Scenario, verdicts: Sequence[Verdict]) -> tuple[list[str
             continue
         worst = worst_of(mine)
         met = sum(verdict.is_met for verdict in mine)
-        measured = "not run" if worst.measured is None else f"{worst.measured:.4g}"
+        measured = told(worst.measured)
         verdict = "met" if met == len(mine) else "NOT MET"
         count = f" ({met} of {len(mine)})" if len(mine) > 1 else ""
         body.append([gate.name, bound_of(worst), measured, describe(worst.variant), verdict + count])
     return ["gate", "bound", "measured", "in", "verdict"], body
+
+
+def told(measured: float | None) -> str:
+    return "not run" if measured is None else f"{measured:.4g}"
 
 
 def worst_of(verdicts: Sequence[Verdict]) -> Verdict:

@@ -77,6 +77,15 @@ def test_a_tie_passes_only_where_it_may() -> None:
     assert (strict.is_met, lenient.is_met) == (False, True)
 
 
+def test_a_tie_for_want_of_seeds_passes_nothing() -> None:
+    wide = [(400.0, 100.0), (100.0, 100.0)]
+    results = [
+        result(name, seed, p99_ms=pair[at]) for seed, pair in enumerate(wide) for at, name in ((0, "dual"), (1, "p2c"))
+    ]
+    [verdict] = judge(described({**GATE, "or_tie": True}), results)
+    assert not verdict.is_met
+
+
 def test_a_gate_beside_another_variant() -> None:
     gate = {"name": "g", "metric": "load_std", "at_most": 1.25, "beside": {"n": 1}}
     axis = {"name": "n", "sets": "consumers.count", "values": [1, 10]}

@@ -41,7 +41,7 @@ def test_a_page_says_what_is_not_met_and_carries_notes() -> None:
     results = [Result("pause", {}, "dual", seed, {"success": 0.9, "others_success": 0.5}, 9) for seed in (1, 2)]
     text = page(results, {"pause": "A remark."})
     assert "| [pause](#pause) | calls to the others within 1 s | >= 0.999 | 0.5 |  | NOT MET |" in text
-    assert "* not met: calls to the others within 1 s: 0.5" in text
+    assert "Not met: calls to the others within 1 s (>= 0.999): 0.5" in text
     assert "A remark." in text
     assert "2 seeds each" in text
 
