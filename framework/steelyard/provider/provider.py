@@ -43,6 +43,7 @@ from .exports import Exports
 from .hooks import Warm, hooks_for
 from .life import Health
 from .pool import HandlerPool
+from .port import require_free
 from .statistics import ProviderStatistics
 
 log = logging.getLogger(__name__)
@@ -209,6 +210,8 @@ class Provider:
             lane_port=self._lane_port or 0,
         )
         try:
+            if self._port:
+                await asyncio.to_thread(require_free, listen_at, self._port)
             self._port = await listener.start()
             listener.identity = self.address
         except BaseException:
