@@ -144,7 +144,7 @@ def call(
             "--json",
             "-j",
             metavar="JSON",
-            help="The arguments: a list, [7, [1, 2]], or by name, {'user_id': 7}; - reads standard input.",
+            help='The arguments: a list, [7, [1, 2]], or by name, {"user_id": 7}; - reads standard input.',
         ),
     ] = "[]",
     registry: options.Registry = None,
@@ -168,8 +168,9 @@ def call(
     Text stands for bytes (base64), datetimes (ISO 8601), UUIDs and Decimals, and lists stand for arrays. A stream is
     shown item by item; with --output json it is one list.
 
-    A call that fails prints "STATUS: message (node ...)" and ends with exit code 1; with --output json it also
-    prints {"status", "message", "node", "is_remote"}, where a null status means that no call was made.
+    A call that fails ends with exit code 1 and prints "STATUS: message (node ...)", or "Name: message" for an
+    exception that the service declares; with --output json it prints {"status", "message", "node", "is_remote",
+    "is_declared"} instead, where a null status means that no call was made.
     """
     from .logs import log_to_stderr
     from .output import is_terminal, terminal_width
@@ -179,7 +180,7 @@ def call(
     from . import call as calling
 
     show = calling.Show(is_json=is_json, width=terminal_width())
-    with reported("call", is_debug=debug, on_error=show.failed):
+    with reported("call", is_debug=debug, on_error=show.failed if is_json else None):
         service, method = calling.split_target(target)
         asked = calling.Call(
             service=service,

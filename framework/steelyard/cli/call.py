@@ -84,8 +84,6 @@ class Show:
 
     def failed(self, error: BaseException) -> None:
         """An error is a document too, for those who read documents."""
-        if not self._is_json:
-            return
         document = error_document(error)
         if self._items is not None:
             document["items"] = self._items

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 
 import typer
 
-from steelyard.errors import ConfigError, ContractError, RegistryUnavailable, RpcError, SteelyardError
+from steelyard.errors import ConfigError, ContractError, RegistryUnavailable, RemoteError, RpcError, SteelyardError
 
 WENT_WRONG = 1
 ASKED_WRONGLY = 2
@@ -37,8 +37,8 @@ def usage(message: str) -> Failure:
 def reported(
     command: str, *, is_debug: bool = False, on_error: Callable[[BaseException], None] | None = None
 ) -> Iterator[None]:
-    """Turns what the block raises into one line and an exit code. *on_error* is told first, for those who print a
-    machine-readable form as well."""
+    """Turns what the block raises into one line and an exit code. *on_error* is told instead of everybody but a person
+    at a terminal: the commands that it is given for have printed a document, and whoever reads that needs no line."""
     try:
         yield
     except typer.Exit:
@@ -56,9 +56,25 @@ def reported(
             traceback.print_exception(error)
         if on_error is not None:
             on_error(error)
-        # A call's own error speaks for itself: it begins with its status.
-        typer.echo(str(error) if isinstance(error, RpcError) else f"steelyard {command}: {_line(error)}", err=True)
+        if on_error is None or sys.stderr.isatty():
+            # A call's own error speaks for itself: it begins with its status.
+            typer.echo(
+                called(error) if isinstance(error, RpcError) else f"steelyard {command}: {_line(error)}", err=True
+            )
         raise typer.Exit(_exit_code(error)) from None
+
+
+def called(error: RpcError) -> str:
+    """An error of a call in one line. One that the service declares goes by its own name; its status says nothing."""
+    if not is_declared(error):
+        return str(error)
+    node = f"; node {error.node}" if error.node else ""
+    return f"{error.message} (declared by the service{node})"
+
+
+def is_declared(error: BaseException) -> bool:
+    """Whether it stands for an exception that the service declares; without the contract it is not rebuilt as one."""
+    return isinstance(error, RemoteError) and error.details is not None
 
 
 def _in_options(error: Exception, command: str) -> Exception:

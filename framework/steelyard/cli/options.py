@@ -98,7 +98,8 @@ def arguments(text: str) -> list[Any] | dict[str, Any]:
     try:
         value = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise usage(f"--json: this is not JSON: {error}") from None
+        hint = "; JSON has double quotes" if "'" in text and '"' not in text else ""
+        raise usage(f"--json: this is not JSON: {error}{hint}") from None
     if not isinstance(value, list | dict):
         raise usage(
             f'--json takes the arguments as a list, [7, [1, 2]], or by name, {{"user_id": 7}}, not {_short(value)}'

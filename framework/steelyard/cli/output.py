@@ -24,6 +24,8 @@ import typer
 
 from steelyard.errors import RpcError
 
+from .failure import is_declared
+
 
 def plain(value: Any, note: Callable[[str], object] = lambda _: None) -> Any:
     """*value* in JSON's own types. *note* hears what was changed on the way (bytes shown as base64)."""
@@ -80,15 +82,17 @@ def write_document(value: Any) -> None:
 
 
 def error_document(error: BaseException) -> dict[str, Any]:
-    """``status`` is gRPC's name, or null where no call was made; ``node`` who answered or failed, if anybody."""
+    """``status`` is gRPC's name, or null where no call was made; ``node`` who answered or failed, if anybody;
+    ``is_declared`` says that the message begins with the name of an exception that the service declares."""
     if isinstance(error, RpcError):
         return {
             "status": error.status.name,
             "message": error.message,
             "node": error.node,
             "is_remote": error.is_remote,
+            "is_declared": is_declared(error),
         }
-    return {"status": None, "message": str(error), "node": None, "is_remote": False}
+    return {"status": None, "message": str(error), "node": None, "is_remote": False, "is_declared": False}
 
 
 def pretty(value: Any, width: int) -> str:

@@ -12,7 +12,7 @@ from support.shop import ShopModel
 
 from steelyard import service
 from steelyard.cli.call import Call, Show, run, split_target
-from steelyard.cli.failure import Failure
+from steelyard.cli.failure import Failure, called
 from steelyard.errors import InvalidArgument, NoProvider, RemoteError, Unimplemented
 from steelyard.testing import LocalCluster
 
@@ -102,6 +102,14 @@ async def test_what_the_provider_refuses(
         await run(call, Show(is_json=True, width=80))
 
 
+async def test_an_exception_that_the_service_declares_goes_by_its_own_name(cluster: LocalCluster) -> None:
+    call = Call(service="test.Shop", method="user", arguments=[8], registry=cluster.registry_url)
+    with pytest.raises(RemoteError) as caught:
+        await run(call, Show(is_json=True, width=80))
+    node = cluster.providers[0].nodes[0].identity
+    assert called(caught.value) == f"NoSuchUser: 8 (declared by the service; node {node})"
+
+
 async def test_a_bare_name_stands_for_the_only_key(cluster: LocalCluster, capsys: pytest.CaptureFixture[str]) -> None:
     for key in ("test.Shop", "test.Shop:1.0.0"):
         assert await answer(cluster, capsys, "blocking", [0], service=key) == "shop"
@@ -153,5 +161,6 @@ def test_a_broken_stream_keeps_what_came(capsys: pytest.CaptureFixture[str]) -> 
         "message": "boom",
         "node": "n",
         "is_remote": False,
+        "is_declared": False,
         "items": [1],
     }

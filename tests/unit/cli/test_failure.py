@@ -14,6 +14,7 @@ from steelyard.errors import (
     ListenError,
     NoProvider,
     RegistryUnavailable,
+    RemoteError,
 )
 
 
@@ -27,6 +28,12 @@ from steelyard.errors import (
         (RegistryUnavailable("nobody there"), 1, "steelyard serve: nobody there"),
         (ListenError("port taken"), 1, "steelyard serve: port taken"),
         (InvalidArgument("wrong", node="a@b:1"), 1, "INVALID_ARGUMENT: wrong (node a@b:1)"),
+        (RemoteError("ValueError: x", node="a@b:1"), 1, "UNKNOWN: ValueError: x (node a@b:1)"),
+        (
+            RemoteError("EmptyBasket: 7", node="a@b:1", details=b"x"),
+            1,
+            "EmptyBasket: 7 (declared by the service; node a@b:1)",
+        ),
         (NoProvider("none"), 1, "UNAVAILABLE: none"),
         (ZeroDivisionError("x"), 1, "steelyard serve: internal error: ZeroDivisionError: x (--debug shows where)"),
         (KeyboardInterrupt(), 130, "steelyard serve: interrupted"),
@@ -48,12 +55,17 @@ def test_debug_adds_the_traceback(capsys: pytest.CaptureFixture[str]) -> None:
     assert "Traceback" in capsys.readouterr().err
 
 
-def test_those_who_print_documents_are_told_first() -> None:
+@pytest.mark.parametrize("is_terminal", [True, False])
+def test_a_document_is_all_that_is_printed_unless_a_person_looks_on(
+    is_terminal: bool, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stderr.isatty", lambda: is_terminal)
     told: list[BaseException] = []
     error = ConfigError("bad")
-    with pytest.raises(typer.Exit), reported("nodes", on_error=told.append):
+    with pytest.raises(typer.Exit) as left, reported("nodes", on_error=told.append):
         raise error
-    assert told == [error]
+    assert (told, left.value.exit_code) == ([error], 2)
+    assert capsys.readouterr().err == ("steelyard nodes: bad\n" if is_terminal else "")
 
 
 def test_an_exit_passes_through() -> None:
@@ -65,8 +77,11 @@ def test_an_exit_passes_through() -> None:
 @pytest.mark.parametrize(
     ("command", "advice"), [("call", ", or use --registry-wait forever to wait for it"), ("demo", "")]
 )
-async def test_advice_names_options(command: str, advice: str, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_advice_names_options(
+    command: str, advice: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The library's own words, so that this notices when they change."""
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
     told: list[str] = []
     with pytest.raises(typer.Exit), reported(command, on_error=lambda error: told.append(str(error))):
         await open_at("zookeeper://127.0.0.1:1", 0.05)

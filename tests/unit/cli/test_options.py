@@ -42,6 +42,8 @@ def test_arguments_are_a_list_or_an_object() -> None:
     assert arguments('{"user_id": 7}') == {"user_id": 7}
     assert refused(arguments, "[7").startswith("--json: this is not JSON: ")
     assert refused(arguments, "") != ""
+    assert refused(arguments, "{'user_id': 7}").endswith("; JSON has double quotes")
+    assert "double quotes" not in refused(arguments, '{"it\'s": ')
     assert refused(arguments, "[" * 100_000).startswith("--json: this is not JSON: ")
     assert refused(arguments, "7").endswith("not 7")
     assert len(refused(arguments, '"' + "x" * 1000 + '"')) < 200

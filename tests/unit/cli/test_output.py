@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from steelyard.cli.output import error_document, plain, pretty, write_document
-from steelyard.errors import ConfigError, DeadlineExceeded
+from steelyard.errors import ConfigError, DeadlineExceeded, RemoteError
 
 
 class Colour(enum.Enum):
@@ -77,7 +77,9 @@ def test_errors_are_documents_too() -> None:
         "message": "late",
         "node": "n@h:1",
         "is_remote": True,
+        "is_declared": False,
     }
+    assert error_document(RemoteError("NoSuchUser: 8", details=b"x"))["is_declared"] is True
     assert error_document(ConfigError("bad"))["status"] is None
 
 
