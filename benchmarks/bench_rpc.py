@@ -548,10 +548,10 @@ def spawn_script(script: str, *arguments: str, core: int | None = None) -> subpr
     cores = sorted(os.sched_getaffinity(0))
 
     def pin() -> None:
-        if core is not None and len(cores) > 1:
-            os.sched_setaffinity(0, {cores[core]})
+        os.sched_setaffinity(0, {cores[core or 0]})
 
-    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, preexec_fn=pin)  # noqa: PLW1509
+    before = pin if core is not None and len(cores) > 1 else None
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, preexec_fn=before)  # noqa: PLW1509
 
 
 def measure(name: str, callers: int, round_: int, seconds: float, size: int) -> Result:
@@ -589,6 +589,8 @@ def medians(results: Sequence[Result]) -> list[dict[str, Any]]:
         base = [result for result in results if result.callers == callers and result.peer == BASELINE]
         for name in dict.fromkeys(result.peer for result in results):
             mine = [result for result in results if result.callers == callers and result.peer == name]
+            if not mine:
+                continue
             row: dict[str, Any] = {"peer": name, "callers": callers}
             for field in ("calls_per_s", "p50_us", "p99_us", "client_cpu_us", "server_cpu_us"):
                 row[field] = statistics.median(getattr(result, field) for result in mine)
@@ -677,12 +679,14 @@ def main() -> None:
     parser.add_argument("--peers", help=f"only these, separated by ';' (there are: {'; '.join(PEERS)})")
     arguments = parser.parse_args()
     names = arguments.peers.split(";") if arguments.peers else available()
-    results = [
-        measure(name, int(callers), round_, arguments.seconds, arguments.bytes)
-        for round_ in range(arguments.rounds)
-        for callers in arguments.callers.split(",")
-        for name in names
-    ]
+    results: list[Result] = []
+    for round_ in range(arguments.rounds):
+        for callers in arguments.callers.split(","):
+            for name in names:
+                try:
+                    results.append(measure(name, int(callers), round_, arguments.seconds, arguments.bytes))
+                except RuntimeError as error:  # grpc.aio at 4,096 callers: CANCELLED
+                    print(f"no result, {callers} callers: {error}", file=sys.stderr)
     rows, machine = medians(results), machine_class()
     show(rows, machine)
     if arguments.json:
