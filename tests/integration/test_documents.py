@@ -1,0 +1,73 @@
+"""The Python that the documents show is run, so that whoever copies it gets what is promised."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from steelyard import with_options
+from steelyard.balance import policy_names
+from steelyard.testing import LocalCluster
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def blocks(document: str, heading: str = "") -> list[str]:
+    """The Python blocks of a document, or of its chapter of that heading."""
+    text = (ROOT / document).read_text(encoding="utf-8")
+    if heading:
+        text = text.split(f"\n## {heading}\n")[1].split("\n## ")[0]
+    return re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL)
+
+
+async def test_the_contract_of_the_readme(monkeypatch: pytest.MonkeyPatch) -> None:
+    contract, calls = blocks("README.md", "A contract in full")
+    names: dict[str, Any] = {"__name__": "readme"}
+    exec(compile(contract, "README.md", "exec"), names)
+
+    class Model(names["Ranker"]):  # type: ignore[misc]
+        async def rank(self, user_id: int, top: int = 10) -> list[int]:
+            raise RuntimeError("sick")
+
+        async def name(self, user_id: int) -> str:
+            raise names["NoSuchUser"](user_id)
+
+        async def watch(self, user_id: int) -> AsyncIterator[str]:
+            yield f"{user_id}"
+
+    async with LocalCluster() as cluster:
+        await cluster.provide(Model(), hardware={"kind": "gpu"}, tags={"pool": "ads"})
+        names |= {"consumer": cluster.consumer, "with_options": with_options}
+        exec(compile(calls, "README.md", "exec"), names)
+        for ranker in (names["ranker"], names["patient"]):
+            await cluster.consumer.ready(ranker)
+            assert await ranker.rank(7, top=3) == [0, 1, 2]  # the fallback
+            with pytest.raises(names["NoSuchUser"]):
+                await ranker.name(7)
+            assert [line async for line in ranker.watch(7)] == ["7"]
+            assert [line async for line in await ranker.watch(7)] == ["7"]
+
+
+def test_the_policies_of_the_readme() -> None:
+    text = (
+        (ROOT / "README.md").read_text(encoding="utf-8").split("\n## Which node gets the call\n")[1].split("\n## ")[0]
+    )
+    rows = [line.split("|")[1] for line in text.splitlines() if line.startswith("| `")]
+    named = [name for row in rows for name in re.findall(r"`(\w+)`", row)]
+    assert len(named) > 8
+    assert set(named) <= set(policy_names())
+
+
+async def test_the_tests_of_the_page_on_testing(tmp_path: Path) -> None:
+    (block,) = blocks("docs/testing.md")
+    (tmp_path / "test_shown.py").write_text(block, encoding="utf-8")
+    command = [sys.executable, "-m", "pytest", "-q", "-o", "asyncio_mode=auto", "test_shown.py"]
+    done = await asyncio.to_thread(subprocess.run, command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert "2 passed" in done.stdout, done.stdout
