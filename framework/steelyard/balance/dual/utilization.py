@@ -25,12 +25,13 @@ Decay acts on weights that are not needed: those of nodes that would still be in
 unequal for good, a decay of all weights would drive each node out of the domain every few seconds, and keys would leave
 and come home for ever; so it comes to rest, and a quiet cluster moves no key.
 
-Who is left out: shed nodes, and for ``hold_s`` those that just came back (their load is low *because* they
-get little; raising w would undo the cut and flood them on their return, as an integrator winds up), stale ones (hold),
-unknown ones (decay to neutral). A node that has not answered yet, or whose last call failed, is not given more, however
-idle it says it is, and gives back what it was given: failing is little work. (With one call in ten seconds to a node,
-that is all a consumer may ever know; the availability law needs more to act.) Warming nodes can only be told to take
-less: at a part of its share a node cannot show that it could take more, but it can show that it is overloaded already.
+Who is left out: shed nodes, and for ``hold_s`` those that just came back (their load is low *because* they get little;
+raising w would undo the cut and flood them on their return, as an integrator winds up), stale ones (hold), unknown ones
+(decay to neutral). A node that has not answered yet, or whose last call failed, is not given more, however idle it says
+it is, and gives back what it was given: failing is little work. (With one call in ten seconds to a node, that is all a
+consumer may ever know; the availability law needs more to act.) Its load is no part of the mean either. Warming nodes
+can only be told to take less: at a part of its share a node cannot show that it could take more, but it can show that
+it is overloaded already.
 """
 
 from __future__ import annotations
@@ -86,8 +87,11 @@ class UtilizationLaw:
         is_decaying = len(fresh) < len(members) and self._settle_unknown(members, now_s, decay)
         if len(fresh) < 2:
             return Steering(None, 0.0, False, is_decaying)
-        load_ref = sum([member.load.load for member in fresh]) / len(fresh)  # type: ignore[misc]
-        raw_ref = max(settings.domain_floor, sum([member.load.raw for member in fresh]) / len(fresh))
+        trusted = [member for member in fresh if not member.is_doubted]
+        if len(trusted) * 2 < len(fresh):
+            trusted = fresh  # a consumer that has called few of them yet
+        load_ref = sum([member.load.load for member in trusted]) / len(trusted)  # type: ignore[misc]
+        raw_ref = max(settings.domain_floor, sum([member.load.raw for member in trusted]) / len(trusted))
         has_stepped, has_decayed = self._step_all(fresh, load_ref, now_s, periods, decay)
         for member in warming:
             load = member.load.load
@@ -171,7 +175,7 @@ class RatioLaw(UtilizationLaw):
         load < ref:   r <- r * (1 + (load - ref) / ref)
 
     In weights, w = 1 - r: the first line is log w += log(ref / load), a gain of 1, which rings as soon as the load is
-    measured a period late, and every period, without asking for evidence. What is refused goes to all others in
+    measured a period late. It acts every period and asks for no evidence. What is refused goes to all others in
     proportion to B * w. Domain, decay and everything else are shared with the log-weight law.
     """
 
