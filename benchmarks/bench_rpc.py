@@ -23,7 +23,6 @@ import importlib.util
 import json
 import os
 import platform
-import socket
 import statistics
 import subprocess
 import sys
@@ -35,12 +34,23 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-HOST = "127.0.0.1"
-WARM_UP_S = 0.3
+from rpc_common import HOST, KEPT, WARM_UP_S, Echo, free_port, summary
+from rpc_peers import (
+    Blocking,
+    connect_grpc_sync,
+    connect_grpclib,
+    connect_pyro,
+    connect_rpyc,
+    connect_thrift,
+    serve_grpc_sync,
+    serve_grpclib,
+    serve_pyro,
+    serve_rpyc,
+    serve_thrift,
+)
+
 BASELINE = "grpc.aio unary, uvloop"
 PACKAGES = ("grpcio", "msgspec", "uvloop", "grpclib", "thriftpy2", "rpyc", "Pyro5")
-
-Echo = Callable[[bytes], Awaitable[Any]]
 
 
 # Peers. serve() returns its port and keeps serving; connect(port) returns the echo of one client.
@@ -94,19 +104,6 @@ async def connect_wire(port: int, carrier: str) -> Echo:
         return channel(Invocation(service="bench.Echo", method="echo", body=body, deadline_at=monotonic() + 1.0))
 
     return call
-
-
-def free_port() -> int:
-    """One that was free a moment ago, with its neighbour: above the range that the system gives out by itself."""
-    for port in range(20_000 + os.getpid() % 10_000, 32_000, 2):
-        with socket.socket() as one, socket.socket() as two:
-            try:
-                one.bind((HOST, port))
-                two.bind((HOST, port + 1))
-            except OSError:
-                continue
-            return port
-    raise RuntimeError("no free port")
 
 
 # The floor: what a Python protocol with a task for each call takes, and nothing more.
@@ -235,195 +232,6 @@ class Peer:
     needs: tuple[str, ...] = ()
 
 
-# Peers that need more than the project does: see requirements-peers.txt.
-
-
-@dataclass(frozen=True)
-class Blocking:
-    """A client that blocks: *connect* gives the echo of one thread. Callers are threads then, 16 at most: more of them
-    only fight for the interpreter."""
-
-    connect: Callable[[int], Callable[[bytes], Any]]
-    port: int
-
-    def drive(self, callers: int, seconds: float, body: bytes) -> dict[str, float]:
-        from threading import Thread
-
-        took: list[float] = []
-        made: list[int] = []
-        begin_at = time.perf_counter() + WARM_UP_S
-        end_at = begin_at + seconds
-        cpu_s = time.process_time()
-
-        def caller() -> None:
-            echo, now, count = self.connect(self.port), time.perf_counter, 0
-            done_at = 0.0
-            while done_at < end_at:
-                sent_at = now()
-                echo(body)
-                done_at = now()
-                count += 1
-                if sent_at >= begin_at:
-                    took.append(done_at - sent_at)
-            made.append(count)
-
-        threads = [Thread(target=caller) for _ in range(min(callers, 16))]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        return summary(took, sum(made), time.perf_counter() - begin_at, time.process_time() - cpu_s)
-
-
-async def serve_grpc_sync() -> int:
-    from concurrent.futures import ThreadPoolExecutor
-
-    import grpc
-
-    handler = grpc.method_handlers_generic_handler(
-        "bench.Echo", {"echo": grpc.unary_unary_rpc_method_handler(lambda body, _: body)}
-    )
-    server = grpc.server(ThreadPoolExecutor(16), handlers=(handler,), options=(("grpc.so_reuseport", 0),))
-    port = server.add_insecure_port(f"{HOST}:0")
-    server.start()
-    KEPT.append(server)
-    return int(port)
-
-
-async def connect_grpc_sync(port: int) -> Blocking:
-    import grpc
-
-    channel = grpc.insecure_channel(f"{HOST}:{port}")
-    KEPT.append(channel)
-    echo = channel.unary_unary("/bench.Echo/echo")
-    return Blocking(lambda _: echo, port)
-
-
-async def serve_rpyc() -> int:
-    from threading import Thread
-
-    import rpyc
-    from rpyc.utils.server import ThreadedServer
-
-    class Service(rpyc.Service):  # type: ignore[misc]
-        def exposed_echo(self, body: bytes) -> bytes:
-            return body
-
-    server = ThreadedServer(Service, hostname=HOST, port=0)
-    Thread(target=server.start, daemon=True).start()
-    KEPT.append(server)
-    return int(server.port)
-
-
-async def connect_rpyc(port: int) -> Blocking:
-    import rpyc
-
-    return Blocking(lambda at: rpyc.connect(HOST, at).root.echo, port)
-
-
-async def serve_pyro() -> int:
-    from threading import Thread
-
-    import Pyro5
-    import Pyro5.api
-
-    Pyro5.config.SERIALIZER = "msgpack"
-
-    @Pyro5.api.expose
-    class Service:
-        def echo(self, body: bytes) -> bytes:
-            return body
-
-    daemon = Pyro5.api.Daemon(host=HOST)
-    daemon.register(Service(), "echo")
-    Thread(target=daemon.requestLoop, daemon=True).start()
-    KEPT.append(daemon)
-    return int(daemon.locationStr.rpartition(":")[2])
-
-
-async def connect_pyro(port: int) -> Blocking:
-    import Pyro5
-    import Pyro5.api
-
-    Pyro5.config.SERIALIZER = "msgpack"
-    return Blocking(lambda at: Pyro5.api.Proxy(f"PYRO:echo@{HOST}:{at}").echo, port)
-
-
-def thrift_echo() -> Any:
-    import thriftpy2
-
-    path = Path(tempfile.mkdtemp(prefix="steelyard-bench-")) / "echo.thrift"
-    path.write_text("service Echo { binary echo(1: binary body) }\n")
-    return thriftpy2.load(str(path), module_name="echo_thrift").Echo
-
-
-async def serve_thrift() -> int:
-    from threading import Thread
-
-    from thriftpy2.rpc import make_server
-
-    class Service:
-        def echo(self, body: bytes) -> bytes:
-            return body
-
-    port = free_port()
-    server = make_server(thrift_echo(), Service(), HOST, port, client_timeout=None)
-    Thread(target=server.serve, daemon=True).start()
-    await asyncio.sleep(0.2)
-    KEPT.append(server)
-    return port
-
-
-async def connect_thrift(port: int) -> Blocking:
-    from thriftpy2.rpc import make_client
-
-    contract = thrift_echo()
-    return Blocking(lambda at: make_client(contract, HOST, at, timeout=None).echo, port)
-
-
-class Raw:
-    """A message of grpclib that is its own bytes."""
-
-    def __init__(self, body: bytes = b"") -> None:
-        self.body = body
-
-    def SerializeToString(self) -> bytes:  # noqa: N802  # protobuf's name
-        return self.body
-
-    @classmethod
-    def FromString(cls, body: bytes) -> Raw:  # noqa: N802
-        return cls(body)
-
-
-async def serve_grpclib() -> int:
-    import grpclib.const
-    import grpclib.server
-
-    class Service:
-        async def echo(self, stream: Any) -> None:
-            await stream.send_message(await stream.recv_message())
-
-        def __mapping__(self) -> dict[str, Any]:
-            return {
-                "/bench.Echo/echo": grpclib.const.Handler(self.echo, grpclib.const.Cardinality.UNARY_UNARY, Raw, Raw)
-            }
-
-    port = free_port()
-    server = grpclib.server.Server([Service()])
-    await server.start(HOST, port)
-    KEPT.append(server)
-    return port
-
-
-async def connect_grpclib(port: int) -> Echo:
-    import grpclib.client
-
-    channel = grpclib.client.Channel(HOST, port)
-    KEPT.append(channel)
-    echo = grpclib.client.UnaryUnaryMethod(channel, "/bench.Echo/echo", Raw, Raw)
-    return lambda body: echo(Raw(body))
-
-
 def ours(kind: str, carrier: str, *, uses_uvloop: bool = True) -> Peer:
     serve, connect = (serve_wire, connect_wire) if kind == "wire" else (serve_pipeline, connect_pipeline)
     return Peer(serve, partial(connect, carrier=carrier), uses_uvloop=uses_uvloop)
@@ -447,7 +255,6 @@ PEERS = {
     "rpyc, 16 threads": Peer(serve_rpyc, connect_rpyc, needs=("rpyc",)),
     "Pyro5 msgpack, 16 threads": Peer(serve_pyro, connect_pyro, needs=("Pyro5",)),
 }
-KEPT: list[Any] = []
 
 
 # One measurement, in its own two processes.
@@ -514,19 +321,6 @@ async def drive(echo: Echo, callers: int, seconds: float, body: bytes) -> dict[s
     cpu_s = time.process_time()
     await asyncio.gather(*(caller() for _ in range(callers)))
     return summary(took, made, time.perf_counter() - begin_at, time.process_time() - cpu_s)
-
-
-def summary(took: list[float], made: int, elapsed_s: float, cpu_s: float) -> dict[str, float]:
-    """*took*: the measured calls; *made*: all of them, the warm-up's too, which *cpu_s* is for."""
-    took.sort()
-    count = len(took)
-    return {
-        "calls_per_s": count / elapsed_s,
-        "p50_us": took[count // 2] * 1e6,
-        "p99_us": took[min(count - 1, int(count * 0.99))] * 1e6,
-        "client_cpu_us": cpu_s / made * 1e6,
-        "made": made,
-    }
 
 
 def run(peer: Peer, main: Any) -> None:

@@ -191,3 +191,8 @@ async def until(condition: Callable[[], Any], *, within_s: float = 10.0) -> None
     async with asyncio.timeout(within_s):
         while not condition():
             await asyncio.sleep(0.002)
+
+
+def soon(seconds: float) -> float:
+    """A deadline so far away."""
+    return time.monotonic() + seconds
