@@ -30,8 +30,9 @@ differ from Netflix's Vegas, each because calls are not packets of one size:
   apart at first, then doubling to PROBE_EVERY_S. A probe without the smaller limit gives the first W0.
 
 Class 0 has room of its own, FIRST_CLASS times the limit (``admits``): it is served first, so it waits for its own kind
-alone, and what others have filled is no reason to refuse it. Classes from LOW on stop short of the limit. And a limit is never below ``least``: where it is known how
-many calls can truly run together, only the length of the queue is to be found.
+alone, and what others have filled is no reason to refuse it. Classes from LOW on stop short of the limit. And a limit
+is never below ``least``: where it is known how many calls can truly run together, only the length of the queue is to be
+found.
 
 Pure: time is an argument, and each sample is one call's latency and one of three endings.
 """
@@ -75,11 +76,11 @@ class Ending(Enum):
 class ConcurrencySettings:
     """``start``: the limit before anything is known [20, Netflix's]. ``least``, ``most``: its bounds [1, 1000].
     ``alpha``, ``beta``: calls that may wait before the limit stops growing [6] and begins to fall [12], where they
-    wait longer than half of, or all of, SLACK_S. ``servers``: calls that run together, where that is known [None]: with a
-    first ``ran_s`` the limit is then at most servers + max(beta, what servers do in SLACK_S), so that an overload
-    that comes over a quiet node does not begin with ``start`` calls in line. Netflix has
-    3 log10(limit) and 6 log10(limit); a lone server at 90 % load would then refuse 7 % of Poisson arrivals (M/M/1/K,
-    K = 8), with 12 it is 3 %, for a wait of at most 12 services."""
+    wait longer than half of, or all of, SLACK_S. ``servers``: calls that run together, where that is known [None]: with
+    a first ``ran_s`` the limit is then at most servers + max(beta, what servers do in SLACK_S), so that an overload
+    that comes over a quiet node does not begin with ``start`` calls in line. Netflix has 3 log10(limit) and 6
+    log10(limit); a lone server at 90 % load would then refuse 7 % of Poisson arrivals (M/M/1/K, K = 8), with 12 it is 3
+    %, for a wait of at most 12 services."""
 
     start: int = 20
     least: int = 1
@@ -148,14 +149,13 @@ class ConcurrencyLimit:
     def admits(self, priority: int = 1) -> bool:
         """Whether a call of *priority* may begin now. Counts those that may not."""
         if priority <= 0:
-            is_room = self._first_class < FIRST_CLASS * int(self._limit)  # probes are not at the cost of the most important
+            # The limit and not a probe's smaller one: probes are not at the cost of the most important.
+            is_room = self._first_class < FIRST_CLASS * int(self._limit)
             self.refused += not is_room
             return is_room
         limit = self.limit
-        if priority >= LOW and limit > 1:
-            room = limit - max(1, int(limit * RESERVED))
-        else:
-            room = limit
+        is_low = priority >= LOW and limit > 1
+        room = limit - max(1, int(limit * RESERVED)) if is_low else limit
         if self.in_flight < room:
             return True
         self.refused += 1
