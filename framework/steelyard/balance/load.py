@@ -39,7 +39,7 @@ TAU_S = 2.0
 # Stocks and symptoms, not flows: diverting calls does not lower them, so a controller that followed them would never
 # settle. Name one in ``resources`` where it does follow the calls (say, a language model's kv_cache under its own
 # name).
-NOT_STEERING = frozenset({"memory", "gpu_memory", "gpu_throttled", "psi_cpu", "psi_memory"})
+NOT_STEERING = frozenset({"memory", "throttled", "gpu_memory", "gpu_throttled", "psi_cpu", "psi_memory"})
 
 # Equal reports for this long, and at least so many, make a number frozen. A GPU's utilization is told in whole
 # percents, so two or three equal ones happen to healthy reporters; five in a row at a load that moves by a percent a

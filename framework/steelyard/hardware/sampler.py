@@ -4,7 +4,7 @@ Of what goes into :attr:`Sampler.utilization` the balancer takes the largest and
 *follow* traffic belong there: cpu, gpu, executor, and what a model reports of itself. Levels do not: a loaded model
 keeps its node's memory at 0.7 when it is idle, would hide a CPU at 0.4, and no diverted call would ever lower it. They
 are reported all the same, because operators want them, under names that the balancer leaves alone
-(``balance.load.NOT_STEERING``): memory, gpu_memory, gpu_throttled, psi_cpu, psi_memory.
+(``balance.load.NOT_STEERING``): memory, throttled, gpu_memory, gpu_throttled, psi_cpu, psi_memory.
 """
 
 from __future__ import annotations

@@ -192,24 +192,25 @@ class HandlerPool:
             self._waiting -= 1
             self.busy.__enter__()  # under the lock, so that it is never counted twice or not at all
         future, work = place.item
+        result, failure = None, None
         try:
-            if future.set_running_or_notify_cancel():
-                _settle(future, work)
+            if not future.set_running_or_notify_cancel():
+                return
+            result = work()
+        except BaseException as error:  # SystemExit too: it is for whoever waits, and a thread has nobody else to tell
+            failure = error
         finally:
+            # Before the result is told: that wakes the loop, which takes the interpreter for a whole turn of its own,
+            # and a thread that waits for it would be measured as busy.
             self.busy.__exit__()
+        if failure is None:
+            future.set_result(result)
+        else:
+            future.set_exception(failure)
 
     def _first(self) -> Place | None:
         lines = [(head, number, line) for number, line in enumerate(self._lines.values()) if (head := line.head())]
         return min(lines)[2].next() if lines else None
-
-
-def _settle(future: Future[Any], work: Callable[[], Any]) -> None:
-    try:
-        result = work()
-    except BaseException as error:  # SystemExit too: it is for whoever waits, and a thread has nobody else to tell
-        future.set_exception(error)
-    else:
-        future.set_result(result)
 
 
 def _refuse(future: Future[Any], error: Overloaded) -> None:
