@@ -113,12 +113,22 @@ def test_the_ratio_law_is_the_published_update(refuse: float, load: float, ref: 
     assert 1.0 - math.exp(member.log_w) == pytest.approx(min(0.98, expected), abs=1e-9)
 
 
-def test_the_log_law_at_gain_one_is_the_published_update_for_overload() -> None:
-    ours, published = (Member(node("a"), 0.0, is_warming=False) for _ in range(2))
-    ours.is_doubted = False
-    UtilizationLaw(DualSettings(gain=1.0))._step(ours, 0.8, 0.5, 1.0)
-    RatioLaw(DualSettings())._step(published, 0.8, 0.5, 1.0)
-    assert ours.log_w == pytest.approx(published.log_w)
+@given(error=st.floats(-0.05, 0.05))
+def test_near_the_fixed_point_gain_one_is_the_published_update(error: float) -> None:
+    member = Member(node("a"), 0.0, is_warming=False)
+    member.is_doubted = False
+    UtilizationLaw(DualSettings(gain=1.0))._step(member, 0.5 * (1 + error), 0.5, 1.0)
+    assert math.exp(member.log_w) == pytest.approx(1 / (1 + error), abs=0.002)
+
+
+@given(error=st.floats(0.0, 1.0))
+def test_noise_up_and_down_moves_a_weight_by_the_same(error: float) -> None:
+    member = Member(node("a"), 0.0, is_warming=False)
+    member.is_doubted = False
+    law = UtilizationLaw(DualSettings())
+    law._step(member, 0.5 * (1 + error), 0.5, 1.0)
+    law._step(member, 0.5 * (1 - error), 0.5, 1.0)
+    assert member.log_w == pytest.approx(0.0, abs=1e-12)
 
 
 def test_ratio_is_a_policy_of_its_own_name() -> None:

@@ -1,12 +1,16 @@
 """Stage 3: equal load on unequal nodes.
 
-    outside the domain:   log w_i += g * log(load_ref / load_i)
-    inside the domain:    log w_i *= 2 ** (-T / half_life)            weight decay: keys go home, where that is free
+    outside the domain:   log w_i += g * (load_ref - load_i) / load_ref          the quotient within -1 and 1
+    inside the domain:    log w_i *= 2 ** (-T / half_life)                       weight decay: keys go home
 
-``load_ref`` is the mean of the fresh loads of nodes in good standing. Logs make the law symmetric (twice too much and
-half too little are equally wrong) and give it a fixed point: w stands still exactly where load = load_ref. A weight
-proportional to idle CPU has none: at equal loads it still pushes. For w < 1 and g = 1 the first line is the published
-refuse-list update, ratio <- ratio + (1 - ratio) * (load - ref) / load.
+``load_ref`` is the mean of the fresh loads of nodes in good standing. The law has a fixed point: w stands still exactly
+where load = load_ref. A weight proportional to idle CPU has none: at equal loads it still pushes. Near the fixed point
+the quotient is log(load_ref / load), and with g = 1 the published refuse-list update in weights, w <- w * ref / load.
+
+The quotient and not that logarithm: a load that is measured wrongly by the same amount up and down must not move the
+weight on average, and log(1 / (1 - d)) is larger than log(1 + d). Simulated: with two of 16 nodes at 16 times the cost,
+whose second-by-second load is all or nothing, the logarithm left them at .89 of utilization where the mean was .63, and
+their share at 1.29 % (quotient .85, 1.13 %; p99 730 and 582 ms); with reports 6 periods late, p99 3,016 and 900 ms.
 
 **A step needs evidence.** A second's utilization of a node that serves a few dozen calls is wrong by 10 to 40 % by
 chance alone. Following it, smoothed or not, makes weights wander by several percent for ever, and every wander moves
@@ -137,8 +141,7 @@ class UtilizationLaw:
 
     def _step(self, member: Member, load: float, ref: float, periods: float) -> None:
         floor = self._settings.domain_floor
-        # The floor keeps an idle node's log finite; below it there is nothing to measure anyway.
-        error = math.log(max(ref, floor) / max(load, floor))
+        error = max(-1.0, min(1.0, (ref - load) / max(ref, floor)))
         if error > 0.0 and member.is_doubted:
             error = -max(0.0, member.log_w)
         log_w = member.log_w + (1.0 - (1.0 - self._settings.gain) ** periods) * error
