@@ -161,7 +161,7 @@ def test_serve_registers_and_says_so(serve: Callable[..., Served], steelyard: Ru
     assert code == 0
     for service in ("test.Sums:1.0.0", "test.Other"):
         (line,) = [line for line in said.splitlines() if service in line]
-        assert f"{service} is served at {served.address} and registered at embedded://" in line
+        assert f"{service} is ready at {served.address} and registered at embedded://" in line
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

@@ -7,7 +7,7 @@ from .dual import DualSettings
 from .factory import make_policy, policy_names
 from .hashing import hash_key
 from .load import ReportState
-from .policy import Policy, ProbingPolicy
+from .policy import Policy, PolicyBase, ProbingPolicy
 from .statistics import NodeList, NodeStatistics, Objective, PolicyStatistics, Reason
 
 __all__ = [
@@ -19,6 +19,7 @@ __all__ = [
     "NodeStatistics",
     "Objective",
     "Policy",
+    "PolicyBase",
     "PolicyStatistics",
     "ProbingPolicy",
     "Reason",

@@ -2,7 +2,7 @@
 
 An observer is not a consumer: it sends no calls, so it knows nothing of availability and cannot see the lists of the
 consumers that do. What it can show truthfully is what the same law makes of the loads that are reported right now, one
-control period after it first saw them. (To let the law run on in ``--watch`` would be wrong: its steps are meant to
+control step after it first saw them. (To let the law run on in ``--watch`` would be wrong: its steps are meant to
 change the loads, and an observer changes nothing, so its weights would only run into their bounds.)
 """
 
@@ -17,15 +17,17 @@ from enum import StrEnum
 from types import TracebackType
 from typing import Self
 
-from steelyard.balance import NodeStatistics, make_policy
+from steelyard.balance import NodeStatistics, Policy, PolicyBase, make_policy
 from steelyard.errors import RpcError
-from steelyard.model import LoadReport
+from steelyard.model import LoadReport, Outcome
 from steelyard.wire import Channel, ChannelState
 from steelyard_registry import Node, Registry, ServiceKey, Subscription
 
 # Providers report once a second on every connection; a third more for connecting and for a busy machine.
 REPORT_WAIT_S = 1.5
 CONNECTING_AT_ONCE = 64
+# The law takes a step on the evidence of two periods; with one it would still show every node as neutral.
+PERIODS = 2
 
 
 class Reach(StrEnum):
@@ -165,11 +167,14 @@ class Observer:
         policy = make_policy(self._policy)
         policy.set_nodes(nodes, now_s)
         loads = {address: self._watches[address].load(now_s) for address in {node.address for node in nodes}}
-        for address, load in loads.items():
-            if load.report is not None:
-                policy.report(address, load.report, now_s)
-        policy.tick(now_s + 1.0)
-        statistics = policy.statistics(now_s + 1.0)
+        for period in range(PERIODS):
+            at_s = now_s + period
+            _answered(policy, at_s)
+            for address, load in loads.items():
+                if load.report is not None:
+                    policy.report(address, load.report, at_s)
+            policy.tick(at_s + 1.0)
+        statistics = policy.statistics(now_s + PERIODS)
         laws = {each.identity: each for each in statistics.nodes}
         return ServiceSight(
             service=key,
@@ -181,6 +186,14 @@ class Observer:
             skipped=subscription.snapshot.skipped,
             load_ref=statistics.load_ref,
         )
+
+
+def _answered(policy: Policy, now_s: float) -> None:
+    """One good answer from each node: a law that has never called a node does not believe that it is idle."""
+    if isinstance(policy, PolicyBase):
+        for candidate in policy.candidates.values():
+            policy.started(candidate, now_s)
+            policy.ended(candidate, Outcome.OK, now_s, latency_s=0.0)
 
 
 class _Watch:
