@@ -50,7 +50,7 @@ class DualSettings:
     # Readmission needs evidence this many times likelier under "healthy" than under "as sick as before" (a sequential
     # probability ratio test, Wald 1945): four good calls in a row for a node that failed half.
     readmit_odds: float = 10.0
-    # Below target holding more than this share of the base: availability is ignored (Envoy's panic threshold, 50 %).
+    # Below target holding more than this share of the weight: availability is ignored (Envoy's panic threshold, 50 %).
     panic_share: float = 0.5
 
     # --- ejection -----------------------------------------------------------------------------------------------
