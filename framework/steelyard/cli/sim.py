@@ -56,7 +56,7 @@ def run(asked: Asked) -> None:
         return
     if asked.plot is not None:
         check_picture(Path(asked.plot))
-    jobs = plan(asked.scenarios, [part.strip() for part in asked.policies.split(",") if part.strip()], asked.seeds)
+    jobs = plan(asked.scenarios, _policies(asked), asked.seeds)
     results: list[Result] = []
     first = jobs[0].seed
     for result in run_all(
@@ -74,6 +74,10 @@ def run(asked: Asked) -> None:
         draw(results, Path(asked.plot))
     if asked.is_gated and failed:
         raise Failure(f"{failed} gates are not met")
+
+
+def _policies(asked: Asked) -> tuple[str, ...]:
+    return tuple(part.strip() for part in asked.policies.split(",") if part.strip())
 
 
 def _processes(asked: Asked) -> int:
@@ -135,7 +139,14 @@ def _report(asked: Asked) -> None:
     if not folder.is_dir():
         raise usage(f"--report takes the folder of results.md, and {folder} is none")
     names = tuple(asked.scenarios)
-    regenerate(folder, names=names, seeds=asked.seeds, processes=_processes(asked), on_result=_progress)
+    regenerate(
+        folder,
+        names=names,
+        policies=_policies(asked),
+        seeds=asked.seeds,
+        processes=_processes(asked),
+        on_result=_progress,
+    )
     _progress_ends()
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from .ledger import page, read, written
-from .reading import scenario_names
+from .reading import scenario_names, variants
 from .run import Job, Result, plan, run_all
 
 CSV, PAGE, NOTES = "results.csv", "results.md", "results-notes.md"
@@ -31,7 +31,8 @@ def regenerate(
     processes: int = 1,
     on_result: Callable[[Result, int, int], None] = lambda result, done, total: None,
 ) -> None:
-    """Run *names* [all] and rewrite the files in *folder*. With some names only, the others' lines stay as they are."""
+    """Run *names* [all] with *policies* [all] and rewrite the files in *folder*. Lines of other scenarios, and of other
+    policies in these, stay as they are: after a change of one law, only its own lines are made anew."""
     chosen = names or scenario_names()
     jobs: list[Job] = plan(chosen, policies, seeds)
     results: list[Result] = []
@@ -39,11 +40,25 @@ def regenerate(
         results.append(result)
         on_result(result, len(results), len(jobs))
     path = folder / CSV
-    replaced = {job.scenario.name for job in jobs}
-    kept = [result for result in read(path) if result.scenario not in replaced] if names and path.is_file() else []
-    in_order = sorted([*kept, *results], key=lambda result: result.scenario)  # stable: runs keep their order
-    path.write_text(written(in_order), encoding="utf-8")
+    replaced = {(job.scenario.name, job.contender.name) for job in jobs}
+    is_partial = bool(names) or policies != ("all",)
+    before = read(path) if is_partial and path.is_file() else []
+    kept = [result for result in before if (result.scenario, result.policy) not in replaced]
+    path.write_text(written(_in_order([*kept, *results])), encoding="utf-8")
     rewrite(folder)
+
+
+def _in_order(results: list[Result]) -> list[Result]:
+    """By scenario, variant (in the file's order), policy and seed, whenever and in whatever parts they were run."""
+    places = {
+        (name, str(dict(variant))): place
+        for name in dict.fromkeys(result.scenario for result in results)
+        for place, (variant, _) in enumerate(variants(name))
+    }
+    return sorted(
+        results,
+        key=lambda one: (one.scenario, places.get((one.scenario, str(dict(one.variant))), -1), one.policy, one.seed),
+    )
 
 
 def rewrite(folder: Path) -> None:

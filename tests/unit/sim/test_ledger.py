@@ -46,9 +46,13 @@ def test_a_page_says_what_is_not_met_and_carries_notes() -> None:
     assert "2 seeds each" in text
 
 
-def test_regenerating_one_scenario_keeps_the_others(tmp_path: Path) -> None:
-    kept = Result("sinkhole", {"error": 0.1, "load": 0.3}, "dual", 1, {"success": 1.0}, 7)
-    (tmp_path / "results.csv").write_text(written([kept]), encoding="utf-8")
+def test_regenerating_a_part_keeps_the_rest(tmp_path: Path) -> None:
+    kept = [
+        Result("sinkhole", {"error": 0.1, "load": 0.3}, "dual", 1, {"success": 1.0}, 7),
+        Result("pause", {}, "random", 1, {"success": 0.5}, 7),
+        Result("pause", {}, "p2c", 1, {"success": 0.123}, 7),
+    ]
+    (tmp_path / "results.csv").write_text(written(kept), encoding="utf-8")
     (tmp_path / "results-notes.md").write_text("# Notes\n\n## sinkhole\n\nDeep.\n", encoding="utf-8")
     told: list[tuple[int, int]] = []
     regenerate(
@@ -56,10 +60,12 @@ def test_regenerating_one_scenario_keeps_the_others(tmp_path: Path) -> None:
     )
     lines = read(tmp_path / "results.csv")
     assert [(line.scenario, line.policy) for line in lines] == [
-        ("pause", "p2c"),
         ("pause", "dual"),
+        ("pause", "p2c"),
+        ("pause", "random"),
         ("sinkhole", "dual"),
     ]
+    assert lines[1].metrics["success"] > 0.9
     assert told == [(1, 2), (2, 2)]
     assert "Deep." in (tmp_path / "results.md").read_text(encoding="utf-8")
 
