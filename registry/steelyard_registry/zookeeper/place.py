@@ -103,7 +103,7 @@ class Place:
         return f"{self.door.url}{self.root}"
 
     def folder(self, interface: str, category: str) -> str:
-        """``/root/{interface}/{category}``; category is ``providers``, ``consumers``, ..."""
+        """``{root}/{interface}/{category}``; category is ``providers``, ``consumers``, ..."""
         return f"{self.root}/{encode(interface)}/{category}"
 
 
