@@ -153,8 +153,9 @@ class HandlerPool:
                 line = self._lines[name] = Line()
             # Idle threads will take theirs in a moment: those are no more in line than somebody at an open door.
             room = self._queue + max(0, self._threads - self.busy.running) - len(line)
-            loser = line.worse_than(priority) if room <= 0 else None
-            if room <= 0 and loser is None and priority != FIRST:
+            is_full = room <= 0 and priority != FIRST  # a clean-up is never refused, and nobody has to go for it
+            loser = line.worse_than(priority) if is_full else None
+            if is_full and loser is None:
                 raise self._full()
             self._waiting -= loser is not None
             place = line.join((future, work), priority=priority, deadline_at=deadline_at, now_s=self._clock())
