@@ -102,6 +102,15 @@ def until(fact) -> None:
         time.sleep(0.01)
 
 
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """Ctrl-C as in a terminal: a process that a shell started in the background ignores it from birth."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interruptible")
 def test_ctrl_c_ends_the_call_and_not_the_consumer(registry: str) -> None:
     with BlockingConsumer(registry) as consumer:
         shop = consumer.refer(Shop)
