@@ -12,7 +12,7 @@ import subprocess
 import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
@@ -54,11 +54,13 @@ def modules_under(base: Path, folder: Path) -> Iterator[Module]:
         yield Module(".".join(parts[:-1] if parts[-1] == "__init__" else parts), path)
 
 
+@cache  # a file is parsed once, whichever rule asks for it
 def product_modules() -> list[Module]:
     """The modules of both packages: what a user installs."""
     return [module for name, base in PACKAGES.items() for module in modules_under(base, base / name)]
 
 
+@cache
 def other_modules() -> list[Module]:
     """Tests, benchmarks and examples: what stands outside the packages and uses them."""
     return [
