@@ -61,8 +61,8 @@ _MOST_DRIFT = 0.02
 _DROWNING, _DROWNING_SIGMAS = 2.0, 3.0
 _QUEUE_AT_LEAST = 4.0  # shorter ones are no reason to doubt a report
 # A step that waited for its evidence makes up for it, up to so many periods: what as many single steps would have done.
-# Simulated, with reports 5 / 6 periods late, p99: 1 period 845 / 1,405 ms, 3 periods 919 / 2,945; harness, spread of
-# loads after 15 s against plain hashing's, 6 seeds: .31 and .25.
+# Simulated with the logarithm, reports 5 / 6 periods late, p99: 1 period 845 / 1,405 ms, 3 periods 919 / 2,945; harness,
+# spread of loads after 15 s against plain hashing's, 6 seeds: .31 and .25.
 _MOST_AT_ONCE = 3
 
 
