@@ -152,7 +152,39 @@ def test_shortest_response_multiplies_latency_by_open_calls_and_tries_the_untrie
     policy.started(candidate(policy, "n0"), 1.0)
     policy.started(candidate(policy, "n0"), 1.0)
     assert picks(policy, 1.0) == {"n1": 400}  # 3 x 10 ms against 25
-    assert set(picks(policy, 40.0)) == {"n0", "n1", "n2"}  # all averages are too old
+    assert picks(policy, 40.0).keys() == {"n1", "n2"}  # all averages are too old; n0 has yet to answer two calls
+
+
+@pytest.mark.parametrize("bad_part", [1.0, 0.5, 0.1])
+def test_shortest_response_is_not_drawn_to_a_node_that_fails_fast(bad_part: float) -> None:
+    policy = policy_of("shortest_response", 3)
+    chance = random.Random(1).random
+    for at in range(100):
+        for host in ("n1", "n2"):
+            call(policy, host, at * 0.1, 0.050)
+        call(policy, "n0", at * 0.1, 0.001, Outcome.FAILED if chance() < bad_part else Outcome.OK)
+    assert "n0" not in picks(policy, 10.1)
+
+
+def test_shortest_response_sends_one_call_and_not_all_to_a_node_that_has_yet_to_answer() -> None:
+    policy = policy_of("shortest_response", 3)
+    for host in ("n0", "n1"):
+        call(policy, host, 0.0, 0.050)
+    placed = []
+    for _ in range(20):
+        one = policy.pick(0.1, random.Random(1).random)
+        assert one is not None
+        policy.started(one, 0.1)
+        placed.append(one.node.host)
+    assert placed.count("n2") == 1
+
+
+def test_shortest_response_hears_nothing_from_a_call_that_says_nothing() -> None:
+    policy = policy_of("shortest_response", 2)
+    for host, latency_s in (("n0", 0.010), ("n1", 0.020)):
+        call(policy, host, 0.0, latency_s)
+    call(policy, "n0", 0.1, 5.0, Outcome.IGNORED)  # the caller gave up
+    assert picks(policy, 6.0) == {"n0": 400}
 
 
 def test_peak_ewma_jumps_up_and_comes_down_slowly() -> None:
@@ -193,6 +225,51 @@ def test_available_takes_the_first_that_is_reached() -> None:
     call(policy, "n2", 2.0, 0.0, Outcome.FAILED, is_transport=True)
     assert picks(policy, 2.1) == {"n0": 400}  # all are out of reach: the longest ago
     assert picks(policy, 9.0) == {"n0": 400}
+
+
+@pytest.mark.parametrize("latency_s", [0.001, 1.0])  # it fails fast, or answers nothing at all
+def test_available_leaves_a_node_that_is_reached_and_only_fails(latency_s: float) -> None:
+    policy = policy_of("available", 2)
+    for at in range(4):
+        call(policy, "n0", float(at), latency_s, Outcome.FAILED)
+    assert picks(policy, 5.0) == {"n0": 400}
+    call(policy, "n0", 5.0, latency_s, Outcome.FAILED)
+    assert picks(policy, 7.0) == {"n1": 400}
+
+
+def test_available_tries_a_node_with_one_call_and_then_less_and_less_often() -> None:
+    policy = policy_of("available", 2, retry_after_s=4.0)
+    call(policy, "n0", 0.0, 0.0, Outcome.FAILED, is_transport=True)
+    tried_at, now_s = [], 0.0
+    while now_s < 200.0:
+        now_s += 0.5
+        chosen = []
+        for _ in range(5):  # five callers at once, and the first node answers half a second later
+            one = policy.pick(now_s, random.Random(1).random)
+            assert one is not None
+            policy.started(one, now_s)
+            chosen.append(one)
+        assert sum(one.node.host == "n0" for one in chosen) <= 1
+        for one in chosen:
+            outcome = Outcome.FAILED if one.node.host == "n0" else Outcome.OK
+            policy.ended(one, outcome, now_s + 0.1, latency_s=0.1)
+        tried_at += [now_s for one in chosen if one.node.host == "n0"]
+    waits = [late - early for early, late in zip(tried_at, tried_at[1:], strict=False)]
+    assert waits[:4] == pytest.approx([8.0, 16.0, 24.0, 24.0], abs=0.7)  # doubling, to six times the first wait
+    assert policy.pick(now_s, random.Random(1).random).node.host == "n1"  # type: ignore[union-attr]
+    call(policy, "n0", now_s + 24.0, 0.01)  # a trial succeeds: the first is the first again
+    assert picks(policy, now_s + 25.0) == {"n0": 400}
+
+
+def test_available_does_not_lengthen_the_wait_for_calls_that_were_under_way() -> None:
+    policy = policy_of("available", 2, retry_after_s=4.0)
+    one = candidate(policy, "n0")
+    for _ in range(50):
+        policy.started(one, 0.0)
+    for at in range(50):
+        policy.ended(one, Outcome.FAILED, 1.0 + at * 0.1, latency_s=1.0 + at * 0.1)
+    assert picks(policy, 5.3) == {"n1": 400}  # out since the fifth failure at 1.4
+    assert picks(policy, 5.5) == {"n0": 400}
 
 
 def test_zone_aware_stays_at_home_and_spills_over() -> None:
@@ -308,7 +385,9 @@ def test_latency_is_told_for_a_similar_number_of_calls() -> None:
         ("adaptive", {"timeout_s": 0.0}),
         ("peak_ewma", {"decay_s": "long"}),
         ("shortest_response", {"slide_s": 0}),
+        ("shortest_response", {"failure_s": -0.1}),
         ("available", {"retry_after_s": -1}),
+        ("available", {"failures": 0}),
         ("dual", {"law": "ratios"}),
         ("dual", {"resources": ""}),
     ],
