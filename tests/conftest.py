@@ -3,13 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
 
+TESTS = Path(__file__).parent
+
 # Hypothesis' deadline is an absolute time for one example: on a busy machine it would fail a correct law.
 settings.register_profile("steelyard", deadline=None)
 settings.load_profile("steelyard")
+
+
+# Folders whose tests neither fill the machine nor compare times. All others, new ones too, run one after another:
+# they start processes, or measure one way beside another, and would measure each other.
+SIDE_BY_SIDE = frozenset({"architecture", "conformance", "sim", "typing", "unit"})
+MEASURES_THE_MACHINE = TESTS / "unit" / "hardware"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        folder = item.path.relative_to(TESTS).parts[0]
+        if folder not in SIDE_BY_SIDE or item.path.is_relative_to(MEASURES_THE_MACHINE):
+            item.add_marker(pytest.mark.alone)
 
 
 @pytest.fixture(scope="session", autouse=True)

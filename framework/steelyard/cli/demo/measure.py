@@ -94,15 +94,15 @@ def load_spread(windows: Sequence[NodeWindow]) -> float:
     return float(np.std([window.load for window in windows]))
 
 
-def mean_spread(fleet: Sequence[Counters], start_s: float, end_s: float) -> float:
-    """How unequal the loads are: the mean, over the seconds of a window, of ``load_spread`` in each second.
+def mean_spread(fleet: Sequence[Counters], start_s: float, end_s: float, over_s: float) -> float:
+    """How unequal the loads are: the mean of ``load_spread`` over all stretches of *over_s* seconds that lie in a
+    window and end a whole number of seconds before its end.
 
-    Not the spread of the window's mean loads, which is smaller: what is too much in one second and too little in the
-    next would cancel out, and a queue does not see it so. A window of less than a second counts as one."""
-    seconds = max(1, int(end_s - start_s + 1e-9))
-    step_s = (end_s - start_s) / seconds
-    starts = [start_s + step_s * number for number in range(seconds)]
-    return float(np.mean([load_spread(node_windows(fleet, begin, begin + step_s)) for begin in starts]))
+    Not the spread of the window's mean loads, which is smaller: what is too much now and too little later would cancel
+    out, and a queue does not see it so. A window that is shorter than *over_s* is one stretch."""
+    over_s = min(over_s, end_s - start_s)
+    ends = [end_s - number for number in range(int(end_s - start_s - over_s + 1e-9) + 1)]
+    return float(np.mean([load_spread(node_windows(fleet, end - over_s, end)) for end in ends]))
 
 
 def consumer_window(calls: Sequence[Call], start_s: float, end_s: float) -> ConsumerWindow:

@@ -50,12 +50,12 @@ class Second(msgspec.Struct, frozen=True, kw_only=True):
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     """What ``--json`` writes. Shares and success are in [0, 1]; what is about the fault is None with ``--no-fault``.
 
-    ``load_std`` of a second is the standard deviation over the nodes of their loads in it. ``load_std_before`` and
-    ``load_std_after`` are its means over the seconds of plain hashing and over as many at the end (``settings`` says
-    which). ``sick_node_share_during_fault`` counts from the fault's third second on. ``sick_node_fair_share`` is
-    the share of its healthy twin; it, ``sick_node_share_after_recovery`` and the nodes' shares and loads are of the
-    same last seconds. ``failed_attempts`` are handlers that raised; ``failed_calls`` are what was left of them after
-    retries.
+    ``load_std`` of a second is the standard deviation over the nodes of their loads in the few seconds that end with
+    it (``settings["load_std_over_s"]``). ``load_std_before`` and ``load_std_after`` are its means over plain hashing
+    and over as long at the end, of stretches that lie in them as a whole (``settings`` says from when to when).
+    ``sick_node_share_during_fault`` counts from the fault's third second on. ``sick_node_fair_share`` is the share of
+    its healthy twin; it, ``sick_node_share_after_recovery`` and the nodes' shares and loads are of the same last
+    seconds. ``failed_attempts`` are handlers that raised; ``failed_calls`` are what was left of them after retries.
     """
 
     calls: int

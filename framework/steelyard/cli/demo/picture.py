@@ -121,11 +121,9 @@ def _thought(second: Second, node: str, what: str) -> float:
 
 
 def _spread(axes: Axes, outcome: Outcome, times: list[float]) -> None:
-    _title_of(
-        axes,
-        "Spread of load",
-        "standard deviation over the nodes in each second; dotted: the two means that are compared",
-    )
+    over_s = outcome.settings["load_std_over_s"]
+    what = f"standard deviation over the nodes, loads of {over_s:g} s; dotted: the two means that are compared"
+    _title_of(axes, "Spread of load", what)
     axes.plot(times, [second.load_std for second in outcome.series], color=_INK, linewidth=1.7)
     bound = 0.4 * outcome.load_std_before
     axes.axhline(bound, color="#b2182b", linewidth=0.9, linestyle="--")

@@ -6,6 +6,7 @@ found by measuring on two cores; the reasons stand beside them.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -132,6 +133,12 @@ class Schedule:
     def after(self) -> tuple[float, float]:
         """The last seconds: as long as ``before``."""
         return self.seconds - self.switch_s, self.seconds
+
+    @property
+    def spread_over_s(self) -> float:
+        """Over how long loads are averaged before they are compared. In one second the smallest node answers a dozen
+        calls, and chance alone spreads the loads by a quarter of what plain hashing does; over three by a seventh."""
+        return min(3.0, max(1.0, math.floor(self.switch_s)))
 
     @property
     def phases(self) -> tuple[Phase, ...]:

@@ -188,7 +188,7 @@ def measured(stage: Stage, trained: Trained, copies: int, registry: str) -> Outc
 
     def spread_in(window: tuple[float, float]) -> float:
         begin_s, end_s = _whole_seconds(window)
-        return mean_spread(fleet, start + begin_s, start + end_s)
+        return mean_spread(fleet, start + begin_s, start + end_s, schedule.spread_over_s)
 
     after, whole = nodes_in(*schedule.after), nodes_in(0.0, schedule.seconds)
     run = consumer_window(calls, start, start + schedule.seconds)
@@ -221,7 +221,9 @@ def measured(stage: Stage, trained: Trained, copies: int, registry: str) -> Outc
             "seconds": schedule.seconds,
             "policy": schedule.policy,
             "registry": registry,
-            "load_std": "standard deviation over the nodes of their loads in one second; before and after: means of it",
+            "load_std": "standard deviation over the nodes of their loads in the seconds before a moment; before and "
+            "after: means of it",
+            "load_std_over_s": schedule.spread_over_s,
             "before_s": _whole_seconds(schedule.before),
             "after_s": _whole_seconds(schedule.after),
             "seed": SEED,
@@ -266,6 +268,7 @@ def _node_result(node: NodeProcess, window: NodeWindow, view: NodeStatistics | N
 
 def _series(stage: Stage) -> list[Second]:
     fleet, calls, start = stage.counters, stage.traffic.calls, stage.start_at
+    over_s = stage.schedule.spread_over_s
     seconds = []
     for number, note in enumerate(stage.notes[1:], start=1):
         begin, end = start + number - 1.0, start + number
@@ -275,7 +278,7 @@ def _series(stage: Stage) -> list[Second]:
                 at_s=float(number),
                 phase=stage.schedule.phase_at(number - 0.5).name,
                 consumer=consumer_window(calls, begin, end),
-                load_std=load_spread(nodes),
+                load_std=load_spread(node_windows(fleet, max(start, end - over_s), end)),
                 nodes={window.name: window for window in nodes},
                 balancer=_thoughts(note),
             )

@@ -216,7 +216,7 @@ def _totals(outcome: Outcome) -> Text:
     return Text.assemble(
         f"{outcome.calls} calls, {outcome.failed_calls} failed{retried}{sick}\n",
         f"{latency}{accuracy}\n",
-        f"spread of utilization over the nodes (standard deviation in each second, mean of the seconds): "
+        f"spread of utilization over the nodes (standard deviation, {outcome.settings['load_std_over_s']:g} s each): "
         f"{outcome.load_std_before:.3f} under plain hashing, {outcome.load_std_after:.3f} in the last seconds",
     )
 

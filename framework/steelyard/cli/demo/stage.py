@@ -14,7 +14,7 @@ from steelyard.consumer import Consumer
 
 from .contract import Digits
 from .fleet import Fleet
-from .measure import ConsumerWindow, Counters, NodeWindow, consumer_window, mean_spread, node_windows
+from .measure import ConsumerWindow, Counters, NodeWindow, consumer_window, load_spread, node_windows
 from .model import Trained
 from .node import REPORT_EVERY_S
 from .plan import RATE_PER_S, USERS, WARM_UP_S, Phase, Schedule
@@ -32,7 +32,7 @@ BalancerView = Mapping[str, NodeStatistics]
 @dataclass(frozen=True, slots=True)
 class Glimpse:
     """The last two seconds that are known of, for the screen; at first what there is of them. ``start_s`` and ``end_s``
-    are its window, ``load_std`` the mean of the spread of load in its seconds."""
+    are its window, ``load_std`` the spread of load in it."""
 
     at_s: float
     start_s: float
@@ -147,18 +147,18 @@ class Stage:
         end = max(now - LOOK_EVERY_S, self.start_at + LOOK_EVERY_S)
         start = max(end - GLIMPSE_S, self.start_at)
         at_s = now - self.start_at
-        counters = self.counters
+        nodes = node_windows(self.counters, start, end)
         return Glimpse(
             at_s=at_s,
             start_s=start - self.start_at,
             end_s=end - self.start_at,
             phase=self.schedule.phase_at(at_s),
             policy=self._policy,
-            nodes=node_windows(counters, start, end),
+            nodes=nodes,
             balancer=self._balancer(),
             consumer=consumer_window(self.traffic.calls, start, end),
             hardware={node.plan.name: hardware_words(node.hardware) for node in self.fleet.nodes},
-            load_std=mean_spread(counters, start, end),
+            load_std=load_spread(nodes),
         )
 
     def _balancer(self) -> BalancerView:

@@ -59,6 +59,7 @@ def outcome(*, load_std: tuple[float, float] = (0.3, 0.03), has_fault: bool = Tr
             "seconds": 12.0,
             "before_s": (0.0, 2.0),
             "after_s": (10.0, 12.0),
+            "load_std_over_s": 2.0,
             "cpu_shares_by": "<trust>",
             "data_set": "digits",
         },

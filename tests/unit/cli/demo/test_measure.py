@@ -53,8 +53,8 @@ def test_the_spread_of_equal_loads_is_nothing() -> None:
     assert load_spread(node_windows(unequal, 100.0, 110.0)) == pytest.approx(0.2)
 
 
-def test_the_spread_of_a_window_is_the_mean_of_its_seconds_and_not_of_its_mean_loads() -> None:
-    """Two nodes that take turns are equal over two seconds, and unequal in each of them."""
+def test_the_spread_of_a_window_is_the_mean_of_its_stretches_and_not_of_its_mean_loads() -> None:
+    """Two nodes that take turns are equal over two seconds, unequal in each of them, and by a third in three."""
     at_s = [0.0, 1.0, 2.0, 3.0, 4.0]
     turns = [[0.0, 1.0, 1.0, 2.0, 2.0], [0.0, 0.0, 1.0, 1.0, 2.0]]
     fleet = [
@@ -65,8 +65,10 @@ def test_the_spread_of_a_window_is_the_mean_of_its_seconds_and_not_of_its_mean_l
         for device in turns
     ]
     assert load_spread(node_windows(fleet, 0.0, 4.0)) == pytest.approx(0.0)
-    assert mean_spread(fleet, 0.0, 4.0) == pytest.approx(0.5)
-    assert mean_spread(fleet, 0.0, 0.5) == pytest.approx(0.5)  # less than a second counts as one
+    assert mean_spread(fleet, 0.0, 4.0, over_s=1.0) == pytest.approx(0.5)
+    assert mean_spread(fleet, 0.0, 4.0, over_s=2.0) == pytest.approx(0.0)
+    assert mean_spread(fleet, 0.0, 4.0, over_s=3.0) == pytest.approx(1 / 6)
+    assert mean_spread(fleet, 0.0, 0.5, over_s=1.0) == pytest.approx(0.5)  # a short window is one stretch
 
 
 def test_a_call_belongs_to_the_window_in_which_it_was_due() -> None:
