@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -254,7 +255,7 @@ def test_available_tries_a_node_with_one_call_and_then_less_and_less_often() -> 
             outcome = Outcome.FAILED if one.node.host == "n0" else Outcome.OK
             policy.ended(one, outcome, now_s + 0.1, latency_s=0.1)
         tried_at += [now_s for one in chosen if one.node.host == "n0"]
-    waits = [late - early for early, late in zip(tried_at, tried_at[1:], strict=False)]
+    waits = [late - early for early, late in pairwise(tried_at)]
     assert waits[:4] == pytest.approx([8.0, 16.0, 24.0, 24.0], abs=0.7)  # doubling, to six times the first wait
     assert policy.pick(now_s, random.Random(1).random).node.host == "n1"  # type: ignore[union-attr]
     call(policy, "n0", now_s + 24.0, 0.01)  # a trial succeeds: the first is the first again
