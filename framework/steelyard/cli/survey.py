@@ -17,6 +17,8 @@ from enum import StrEnum
 from types import TracebackType
 from typing import Self
 
+import msgspec
+
 from steelyard.balance import NodeStatistics, Policy, PolicyBase, make_policy
 from steelyard.errors import RpcError
 from steelyard.model import LoadReport, Outcome
@@ -220,13 +222,7 @@ class _Watch:
         if self._report is None:
             return Load(reach=Reach.SILENT)
         age_s = self._report.age_s + (now_s - self._at_s)
-        report = LoadReport(
-            utilization=self._report.utilization,
-            in_flight=self._report.in_flight,
-            queue_depth=self._report.queue_depth,
-            age_s=age_s,
-        )
-        return Load(reach=Reach.REPORTED, report=report, age_s=age_s)
+        return Load(reach=Reach.REPORTED, report=msgspec.structs.replace(self._report, age_s=age_s), age_s=age_s)
 
     async def close(self) -> None:
         self._task.cancel()

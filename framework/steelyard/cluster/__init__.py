@@ -4,6 +4,7 @@ from .channels import ChannelPool
 from .control import control_loop
 from .directory import Directory
 from .invoker import ClusterInvoker, Failover, FailoverStatistics
+from .probing import Prober, ProbeStatistics
 from .registries import checked_registry, open_at, translated
 from .verdict import is_business, is_transport, may_repeat, outcome_for_node, outcome_of
 from .where import Predicate, where
@@ -15,6 +16,8 @@ __all__ = [
     "Failover",
     "FailoverStatistics",
     "Predicate",
+    "ProbeStatistics",
+    "Prober",
     "checked_registry",
     "control_loop",
     "is_business",

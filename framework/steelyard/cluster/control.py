@@ -9,6 +9,8 @@ from collections.abc import Callable
 from steelyard.balance import Policy
 from steelyard.guard import Protection
 
+from .probing import Prober
+
 log = logging.getLogger(__name__)
 
 # The law's period (BALANCING: T). Providers report once a second; a shorter period would act on the same report twice.
@@ -22,9 +24,10 @@ async def control_loop(
     dice: Callable[[], float],
     period_s: float = PERIOD_S,
     protection: Protection | None = None,
+    prober: Prober | None = None,
 ) -> None:
-    """Ticks *policy* until cancelled, and *protection* before it. The phase is random, so that a fleet of consumers
-    does not act at one moment."""
+    """Ticks *policy* until cancelled, and *protection* before it; *prober* asks once a period, calls or no calls. The
+    phase is random, so that a fleet of consumers does not act at one moment."""
     await asyncio.sleep(period_s * dice())
     due_s = clock()
     while True:
@@ -32,6 +35,8 @@ async def control_loop(
             if protection is not None:
                 protection.tick(clock())
                 _hold(policy, protection.diversion)
+            if prober is not None:
+                prober.ask()
             policy.tick(clock())
         except Exception:  # a law that fails once must not end balancing for ever
             log.exception("control tick failed; the last plan stays")

@@ -14,7 +14,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from steelyard.balance import Candidate, Policy
+from steelyard.balance import Candidate, Policy, ProbingPolicy
 from steelyard.errors import ConfigError, DeadlineExceeded, RpcError
 from steelyard.guard import Protection, RetryBudget, backoff_s
 from steelyard.model import CallShape, Invocation, Outcome, Reply
@@ -23,6 +23,7 @@ from steelyard.wire import ChannelState
 
 from .directory import Directory
 from .hedging import Attempt, BeatenAttempts, Hedging
+from .probing import Prober, ProbeStatistics
 from .stream import AccountedStream
 from .verdict import is_transport, may_repeat, outcome_for_node
 
@@ -94,6 +95,9 @@ class ClusterInvoker:
         self._calls = self._attempts = self._retries = 0
         self._hurried_at_s = -math.inf
         self._beaten = BeatenAttempts(self._end_beaten, clock=clock)
+        self.prober: Prober | None = None
+        if isinstance(policy, ProbingPolicy):
+            self.prober = Prober(policy, directory, clock=clock, dice=dice)
         self._hedging: Hedging | None = None
         if self._failover.retries and self._failover.hedge_after:
             self._hedging = Hedging(
@@ -170,6 +174,8 @@ class ClusterInvoker:
         started_s = self._clock()
         self._policy.started(candidate, started_s)
         self._attempts += 1
+        if self.prober is not None:
+            self.prober.ask()
         note_attempt(node)
         try:
             reply = await channel(invocation)
@@ -278,8 +284,14 @@ class ClusterInvoker:
             denied=self._budget.denied,
         )
 
+    def probe_statistics(self) -> ProbeStatistics | None:
+        """None: the policy does not probe."""
+        return None if self.prober is None else self.prober.statistics()
+
     async def close(self) -> None:
         """Ends the hedges under way. Call it when no more calls come."""
+        if self.prober is not None:
+            self.prober.close()
         if self._hedging is not None:
             await self._hedging.close()
         self._beaten.close()

@@ -17,6 +17,7 @@ from steelyard.cluster import (
     Failover,
     FailoverStatistics,
     Predicate,
+    ProbeStatistics,
     control_loop,
 )
 from steelyard.errors import NoProvider
@@ -35,13 +36,15 @@ log = logging.getLogger(__name__)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReferenceStatistics:
     """What a reference sees now: the registry's snapshot, the policy's numbers for every node, how many attempts the
-    calls took, protection's level and why (None: switched off), and the manual switches by method. As text (``print``)
-    it is a table, one line a node; its fields hold everything that stands behind that."""
+    calls took, the probes of a policy that sends any (None: it does not), protection's level and why (None: switched
+    off), and the manual switches by method. As text (``print``) it is a table, one line a node; its fields hold
+    everything that stands behind that."""
 
     service: str
     snapshot: Snapshot
     balance: PolicyStatistics
     failover: FailoverStatistics | None = None
+    probes: ProbeStatistics | None = None
     protection: ProtectionStatistics | None = None
     switches: Mapping[str, str] = field(default_factory=dict)
 
@@ -130,7 +133,13 @@ class Reference:
         self._tasks = [
             loop.create_task(self._directory.run(), name=f"directory {self.spec.key}"),
             loop.create_task(
-                control_loop(self._policy, clock=self._clock, dice=self._dice, protection=self._protection),
+                control_loop(
+                    self._policy,
+                    clock=self._clock,
+                    dice=self._dice,
+                    protection=self._protection,
+                    prober=self._cluster.prober,
+                ),
                 name=f"control {self.spec.key}",
             ),
         ]
@@ -153,6 +162,7 @@ class Reference:
             snapshot=self._directory.snapshot,
             balance=self._policy.statistics(self._clock()),
             failover=self._cluster.statistics(),
+            probes=self._cluster.probe_statistics(),
             protection=None if self._protection is None else self._protection.statistics(self._clock()),
             switches=self.switches.shown(),
         )

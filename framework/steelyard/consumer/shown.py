@@ -56,6 +56,9 @@ def _calls(statistics: ReferenceStatistics) -> list[str]:
             f"{failover.calls} calls took {failover.attempts} attempts: {failover.retries} retries, {failover.hedges} "
             f"hedges ({failover.hedges_won} answered first), {failover.denied} refused by the budget"
         )
+    if statistics.probes is not None:
+        probes = statistics.probes
+        lines.append(f"{probes.asked} probes wanted, {probes.sent} sent, {probes.answered} answered")
     if protection is not None and protection.level:
         share = f"{protection.last_degraded_share:.1%} of the calls degraded"
         lines.append(f"protection {protection.level.name}: {protection.reason}; {share}")

@@ -150,11 +150,18 @@ class Sampler:
         self._newest = (utilization, sampled_at, memory)
         return utilization
 
-    def report(self, *, in_flight: int | None = None, queue_depth: int | None = None) -> LoadReport:
+    def report(
+        self,
+        *,
+        in_flight: int | None = None,
+        queue_depth: int | None = None,
+        calls_per_s: float | None = None,
+        errors_per_s: float | None = None,
+    ) -> LoadReport:
         """The newest sample as a LoadReport of this moment: empty, with age 0, before the first."""
         utilization, sampled_at, _ = self._newest
         age_s = 0.0 if sampled_at is None else max(0.0, self._clock() - sampled_at)
-        return LoadReport(utilization=utilization, in_flight=in_flight, queue_depth=queue_depth, age_s=age_s)
+        return LoadReport(utilization, in_flight, queue_depth, age_s, calls_per_s, errors_per_s)
 
     def _own(self) -> tuple[dict[str, float], MemoryUse | None]:
         try:

@@ -44,6 +44,7 @@ from .hooks import Warm, hooks_for
 from .life import Health
 from .pool import HandlerPool
 from .port import require_free
+from .rates import Rates
 from .statistics import ProviderStatistics
 
 log = logging.getLogger(__name__)
@@ -134,6 +135,7 @@ class Provider:
         self._registry: Registry | None = None
         self._listener: Listener | None = None
         self._exports = Exports(self._dispatcher)
+        self._rates = Rates(time.monotonic())
         self._reporting: asyncio.Task[None] | None = None
         self._closing: asyncio.Task[None] | None = None
         self._advertised = ""
@@ -182,6 +184,8 @@ class Provider:
             batches={".".join(key): batcher.statistics() for key, batcher in dispatcher.batchers.items()},
             in_flight=self.in_flight,
             queue_depth=dispatcher.waiting,
+            calls=0 if self._listener is None else self._listener.tally.calls,
+            errors=0 if self._listener is None else self._listener.tally.errors,
             utilization=self._sampler.utilization,
             age_s=None if sampled_at is None else time.monotonic() - sampled_at,
         )
@@ -218,6 +222,7 @@ class Provider:
             await self._close_registry()
             raise
         self._listener = listener
+        self._rates = Rates(time.monotonic())
         self._sampler.start()
         self._telemetry.observe_utilization(lambda: self._sampler.utilization)
         self._reporting = asyncio.get_running_loop().create_task(self._report(), name="load reports")
@@ -352,7 +357,14 @@ class Provider:
                 log.exception("a load report could not be sent; the next one follows")
 
     def _load(self, listener: Listener) -> LoadReport:
-        return self._sampler.report(in_flight=listener.in_flight, queue_depth=self._dispatcher.waiting)
+        tally = listener.tally
+        calls_per_s, errors_per_s = self._rates.since(tally.calls, tally.errors, time.monotonic()) or (None, None)
+        return self._sampler.report(
+            in_flight=listener.in_flight,
+            queue_depth=self._dispatcher.waiting,
+            calls_per_s=calls_per_s,
+            errors_per_s=errors_per_s,
+        )
 
     async def _close_registry(self) -> None:
         registry, self._registry = self._registry, None

@@ -14,7 +14,8 @@ from .batching import BatchStatistics
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProviderStatistics:
     """``states`` by service key, and ``reasons`` why those that are failed are. ``limits`` and ``batches`` by
-    ``service key.method``. ``in_flight`` calls are served, of which ``queue_depth`` wait for a thread or a batch.
+    ``service key.method``. ``in_flight`` calls are served, of which ``queue_depth`` wait for a thread or a batch;
+    ``calls`` are over since the start, of which ``errors`` speak against this node (business exceptions do not).
     ``utilization`` is the newest sample, ``age_s`` its age (None: none yet)."""
 
     states: Mapping[str, NodeState]
@@ -23,5 +24,7 @@ class ProviderStatistics:
     batches: Mapping[str, BatchStatistics]
     in_flight: int
     queue_depth: int
+    calls: int
+    errors: int
     utilization: Mapping[str, float]
     age_s: float | None

@@ -17,7 +17,7 @@ from steelyard.errors import DeadlineExceeded, Unavailable
 from steelyard.model import Invocation, LoadReport, Reply
 
 from .carrier import CarrierLost, Connector
-from .consuming import ConsumerConnection
+from .consuming import ConsumerConnection, OnProbed
 from .grpc_carrier import connect as connect_grpc
 from .limits import WireLimits
 
@@ -95,6 +95,20 @@ class Channel:
         except asyncio.CancelledError:
             connection.abandon(call)
             raise
+
+    def probe(self, asker: object, on_probed: OnProbed) -> bool:
+        """Asks the provider for its calls in flight and for the seconds that one takes, without waiting: *on_probed* is
+        called with the answer, on the loop, and never when there is none. False: nothing was sent, because there is no
+        connection, or the provider drains, or *asker*'s last probe here is still unanswered."""
+        connection = self._connection
+        if self._state is not ChannelState.READY or not isinstance(connection, ConsumerConnection):
+            return False
+        return not connection.has_ended and connection.probe(asker, on_probed)
+
+    def is_probed(self, asker: object) -> bool:
+        """Whether *asker* waits for the answer to a probe."""
+        connection = self._connection
+        return isinstance(connection, ConsumerConnection) and connection.is_probed(asker)
 
     async def connect(self) -> None:
         """Returns when the channel is ready; raises Unavailable when the attempt under way (or the one that this

@@ -13,10 +13,14 @@ from steelyard.model import Invocation, LoadReport
 
 from .carrier import Carrier
 from .connection import LAST_WORDS_S, Connection
+from .frames import PING
 from .limits import WireLimits
-from .mux import Answered, ConsumerSide, Draining, Ended, Failed, Granted, ItemArrived, Loaded, OpenCall, Opened
+from .mux import Answered, ConsumerSide, Draining, Ended, Failed, Granted, ItemArrived, Loaded, OpenCall, Opened, Told
 from .socket_carrier import Link
 from .streaming import ReplyStream, StreamBuffer
+
+OnProbed = Callable[[int, float], None]
+"""(calls in flight at the provider, seconds that one takes at that number)."""
 
 
 class ConsumerConnection(Connection):
@@ -43,6 +47,7 @@ class ConsumerConnection(Connection):
         self._senders: dict[int, asyncio.Task[None]] = {}
         self._blocked: dict[int, asyncio.Future[None]] = {}
         self._ending: set[asyncio.Task[None]] = set()
+        self._probes: dict[object, OnProbed] = {}  # unanswered, by who asked: one PING serves all of them
 
     @property
     def open_calls(self) -> int:
@@ -73,6 +78,22 @@ class ConsumerConnection(Connection):
         self._wake()
         if self._senders:
             self._stop_sending(call)
+
+    def probe(self, asker: object, on_probed: OnProbed) -> bool:
+        """Asks how many calls the provider has and how long one takes. False: *asker* has a probe under way here
+        already, and its answer will do. No task waits for it, and the connection's end forgets it."""
+        if asker in self._probes:
+            return False
+        is_first = not self._probes
+        self._probes[asker] = on_probed
+        if is_first:
+            self._outbox.put(PING)
+            self._wake()
+        return True
+
+    def is_probed(self, asker: object) -> bool:
+        """Whether *asker* has a probe under way here."""
+        return asker in self._probes
 
     def consumed(self, call: OpenCall, body: bytes) -> None:
         """A body of the call's stream was read."""
@@ -111,6 +132,10 @@ class ConsumerConnection(Connection):
             self._open(event)
         elif isinstance(event, Loaded):
             self._on_load(event.report)
+        elif isinstance(event, Told):
+            probes, self._probes = self._probes, {}
+            for on_probed in probes.values():
+                on_probed(event.in_flight, event.latency_s)
         elif isinstance(event, Draining):
             self._on_draining()
 
@@ -182,6 +207,7 @@ class ConsumerConnection(Connection):
             await asyncio.wait(self._ending, timeout=LAST_WORDS_S)
 
     def _ended(self, reason: str) -> None:
+        self._probes.clear()
         for event in self._side.lost(reason):
             self._failed(event)
         if not self._is_welcome.done():

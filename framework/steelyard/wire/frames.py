@@ -135,7 +135,12 @@ class Ping(Frame, tag=11):
 
 
 class Pong(Frame, tag=12):
-    pass
+    """From a provider also the answer to a probe, as of when it was written: the calls that it has, and the seconds
+    that one takes at that number, the median of recent ones (0: none yet). None from a consumer, and from providers
+    that do not tell."""
+
+    in_flight: int | None = None
+    latency_s: float | None = None
 
 
 class Bye(Frame, tag=13):
@@ -224,12 +229,14 @@ def decode_names(data: bytes, *, most: int) -> dict[str, str]:
 
 
 class LoadBody(msgspec.Struct, array_like=True):
-    """What is inside a LOAD frame: LoadReport's fields in its order."""
+    """What is inside a LOAD frame: LoadReport's fields in its order. It grows at its end, as frames do."""
 
     utilization: dict[str, float]
     in_flight: int | None
     queue_depth: int | None
     age_s: float
+    calls_per_s: float | None = None
+    errors_per_s: float | None = None
 
 
 _load_decoder = msgspec.msgpack.Decoder(LoadBody)
@@ -237,9 +244,14 @@ LOAD_BYTES = 16 * 1024
 
 
 def encode_load(
-    utilization: Mapping[str, float], in_flight: int | None, queue_depth: int | None, age_s: float
+    utilization: Mapping[str, float],
+    in_flight: int | None,
+    queue_depth: int | None,
+    age_s: float,
+    calls_per_s: float | None = None,
+    errors_per_s: float | None = None,
 ) -> bytes:
-    body = encode(LoadBody(dict(utilization), in_flight, queue_depth, age_s))
+    body = encode(LoadBody(dict(utilization), in_flight, queue_depth, age_s, calls_per_s, errors_per_s))
     if len(body) > LOAD_BYTES:
         raise ValueError(f"a load report of {len(body)} bytes; the bound is {LOAD_BYTES}")
     return body

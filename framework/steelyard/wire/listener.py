@@ -22,6 +22,7 @@ from .lane import socket_path
 from .limits import WireLimits
 from .serving import Acceptor
 from .socket_carrier import Link
+from .tally import Tally
 from .unary import PlainHandler
 
 log = logging.getLogger(__name__)
@@ -97,6 +98,11 @@ class Listener:
     def in_flight(self) -> int:
         """Calls accepted and not finished, over all connections and ways in."""
         return self._acceptor.in_flight.count if self._acceptor is not None else 0
+
+    @property
+    def tally(self) -> Tally:
+        """What was counted of the calls that are over; all zero before the start."""
+        return self._acceptor.tally if self._acceptor is not None else Tally()
 
     @property
     def connections(self) -> int:

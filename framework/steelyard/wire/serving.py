@@ -22,6 +22,7 @@ from .mux import Called, Cancelled, Completed, Credited, Drained, InFlight, Prov
 from .mux.provider import load_frame
 from .socket_carrier import Link
 from .streaming import ReceivedStream, StreamBuffer
+from .tally import Tally
 
 log = logging.getLogger(__name__)
 
@@ -40,7 +41,8 @@ class Acceptor:
         self.invoker = invoker
         self.limits = limits
         self.identity = identity
-        self.in_flight = InFlight()
+        self.tally = Tally()
+        self.in_flight = InFlight(self.tally.latencies.estimate, self.tally.refused)
         self.is_draining = False
         self.connections: set[ProviderConnection] = set()
         self._lingering: set[asyncio.Task[Any]] = set()
@@ -192,12 +194,13 @@ class ProviderConnection(Connection):
 
     async def _serve(self, call_id: int, invocation: Invocation) -> None:
         side = self._side
+        met, began_s = self._acceptor.in_flight.count - 1, time.monotonic()
+        problem: BaseException | None = None
         try:
+            if invocation.deadline_at <= began_s:
+                raise DeadlineExceeded("the deadline passed before the call ran")
             if not side.is_live(call_id):
-                return
-            if invocation.deadline_at <= time.monotonic():
-                side.fail(call_id, DeadlineExceeded("the deadline passed before the call ran"))
-                return
+                raise CallCancelled("the call was given up before it ran")
             self._tasks[call_id] = asyncio.current_task()  # type: ignore[assignment]
             reply = await self._invoker(invocation)
             if reply.stream is None:
@@ -205,19 +208,24 @@ class ProviderConnection(Connection):
             else:
                 await self._pump(call_id, reply)
         except RpcError as error:
+            problem = error
             side.fail(call_id, error)
-        except asyncio.CancelledError:
+        except asyncio.CancelledError as error:
+            problem = error
             # Where we asked for it the call is over and this answers nobody.
             side.fail(call_id, CallCancelled("the handler was cancelled", may_have_run=True))
             raise
         except Exception as error:
+            problem = error
             log.exception("%s/%s raised", invocation.service, invocation.method)
             side.fail(call_id, RemoteError(f"{type(error).__name__}: {error}", may_have_run=True))
         except BaseException as error:
+            problem = error
             side.fail(call_id, RemoteError(f"{type(error).__name__}: the provider stops", may_have_run=True))
             raise
         finally:
             self._tasks.pop(call_id, None)
+            self._acceptor.tally.ended(met, began_s, invocation.deadline_at, problem)
             if self._inbound:
                 self._leave(call_id)
             side.finished(call_id)
@@ -299,4 +307,11 @@ class ProviderConnection(Connection):
 
 
 def _encoded(report: LoadReport, *, older_by_s: float = 0.0) -> bytes:
-    return encode_load(report.utilization, report.in_flight, report.queue_depth, report.age_s + older_by_s)
+    return encode_load(
+        report.utilization,
+        report.in_flight,
+        report.queue_depth,
+        report.age_s + older_by_s,
+        report.calls_per_s,
+        report.errors_per_s,
+    )

@@ -57,31 +57,36 @@ class PlainHandler(grpc.GenericRpcHandler):  # type: ignore[misc]
         self, service: str, method: str, metadata: Iterable[tuple[str, Any]], body: bytes, context: Any
     ) -> None:
         acceptor = self._acceptor
+        met, began_s, deadline_at = acceptor.in_flight.count, time.monotonic(), math.inf
+        problem: BaseException | None = None
         self._running += 1
         acceptor.in_flight.count += 1
         try:
             remaining_s = context.time_remaining()
+            deadline_at = math.inf if remaining_s is None else began_s + remaining_s
             invocation = Invocation(
                 service=_service_key(service, metadata),
                 method=method,
                 body=body,
-                deadline_at=math.inf if remaining_s is None else time.monotonic() + remaining_s,
+                deadline_at=deadline_at,
                 attachments=self._attachments(metadata),
             )
             self._admit(invocation)
             await _answer(await acceptor.invoker(invocation), acceptor.limits.message_bytes, context)
         except RpcError as error:
+            problem = error
             await _abort(context, error)
-        except asyncio.CancelledError:
-            raise
-        except grpc.aio.AbortError:
+        except (asyncio.CancelledError, grpc.aio.AbortError) as error:
+            problem = error
             raise
         except Exception as error:
+            problem = error
             log.exception("%s/%s raised", service, method)
             await _abort(context, RemoteError(f"{type(error).__name__}: {error}"))
         finally:
             self._running -= 1
             acceptor.in_flight.count -= 1
+            acceptor.tally.ended(met, began_s, deadline_at, problem)
             acceptor.check_calm()
 
     def _admit(self, invocation: Invocation) -> None:

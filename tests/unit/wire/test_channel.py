@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable
 
 import pytest
 from support.wires import call, until
@@ -11,7 +12,7 @@ from unit.wire.sides import hello
 from steelyard.errors import DeadlineExceeded, Overloaded, Unavailable
 from steelyard.model import LoadReport
 from steelyard.wire import ChannelState, WireLimits
-from steelyard.wire.frames import Answer, Bye, Call, Cancel, Drain, Hello, Item, Load, encode_load
+from steelyard.wire.frames import Answer, Bye, Call, Cancel, Drain, Hello, Item, Load, Ping, Pong, encode_load
 from steelyard.wire.loopback import MemoryCarrier
 
 QUICK = WireLimits(heartbeat_interval_s=0.05, connect_timeout_s=0.1, backoff_base_s=0.01, backoff_max_s=0.05)
@@ -332,3 +333,55 @@ async def test_what_is_said_not_to_have_run_never_leaves_after_that() -> None:
     may_have_run = {n for n, error in errors.items() if isinstance(error, Unavailable) and error.may_have_run}
     assert 0 < len(may_have_run) < 60
     assert left <= may_have_run
+
+
+def take_into(answers: list[tuple[int, float]]) -> Callable[[int, float], None]:
+    return lambda in_flight, latency_s: answers.append((in_flight, latency_s))
+
+
+async def test_a_probe_is_a_ping_and_each_asker_has_one_under_way() -> None:
+    peer = Peer(greet)
+    answers: list[tuple[int, float]] = []
+    async with peer.channel() as channel:
+        assert not channel.probe("a", take_into(answers)), "there is no connection yet"
+        await channel.connect()
+        await hear(peer.carriers[0])
+        assert channel.probe("a", take_into(answers))
+        assert channel.probe("b", take_into(answers)), "and one PING serves both"
+        assert not channel.probe("a", take_into(answers))
+        assert channel.is_probed("a")
+        assert await hear(peer.carriers[0]) == [Ping()]
+        await say(peer.carriers[0], Pong(3, 0.02), Pong(4, 0.03))
+        await until(lambda: answers)
+        assert answers == [(3, 0.02), (3, 0.02)]
+        assert not channel.is_probed("a")
+        assert channel.probe("a", take_into(answers))
+
+
+async def test_a_provider_that_does_not_tell_is_asked_once() -> None:
+    peer = Peer(greet)
+    answers: list[tuple[int, float]] = []
+    async with peer.channel() as channel:
+        await channel.connect()
+        await hear(peer.carriers[0])
+        assert channel.probe("a", take_into(answers))
+        await say(peer.carriers[0], Pong(), Load(encode_load({}, 1, None, 0.0)))
+        await asyncio.sleep(0.05)
+        assert not channel.probe("a", take_into(answers))
+        assert answers == []
+
+
+async def test_a_lost_connection_forgets_the_probes_on_it() -> None:
+    peer = Peer(greet)
+    answers: list[tuple[int, float]] = []
+    async with peer.channel(limits=QUICK) as channel:
+        await channel.connect()
+        assert channel.probe("a", take_into(answers))
+        await peer.carriers[0].sever()
+        await until(lambda: channel.state is not ChannelState.READY)
+        assert not channel.is_probed("a")
+        await until(lambda: channel.state is ChannelState.READY)
+        assert channel.probe("a", take_into(answers))
+        await say(peer.carriers[-1], Pong(1, 0.01))
+        await until(lambda: answers)
+    assert answers == [(1, 0.01)]

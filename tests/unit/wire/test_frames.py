@@ -19,9 +19,11 @@ from steelyard.wire.frames import (
     Drain,
     End,
     Fail,
+    Frame,
     Hello,
     Item,
     Load,
+    LoadBody,
     Method,
     Ping,
     Pong,
@@ -52,7 +54,7 @@ FRAMES: st.SearchStrategy[AnyFrame] = st.one_of(
     st.builds(Load, bodies),
     st.just(Drain()),
     st.just(Ping()),
-    st.just(Pong()),
+    st.builds(Pong, st.none() | numbers, st.none() | st.floats(0, 1e6)),
     st.builds(Bye, texts),
 )
 
@@ -149,3 +151,36 @@ def test_load_reports_are_bounded() -> None:
         decode_load(bytes(LOAD_BYTES + 1))
     with pytest.raises(ProtocolError, match="undecodable load report"):
         decode_load(b"\xc1")
+
+
+class OldPong(Frame, tag=12):
+    """As it was before it told anything."""
+
+
+class OldLoadBody(msgspec.Struct, array_like=True):
+    """As it was before it told rates."""
+
+    utilization: dict[str, float]
+    in_flight: int | None
+    queue_depth: int | None
+    age_s: float
+
+
+@given(st.none() | numbers, st.none() | st.floats(0, 1e6))
+def test_a_pong_that_tells_something_is_read_by_who_expects_nothing(count: int | None, latency_s: float | None) -> None:
+    decode = msgspec.msgpack.Decoder(list[OldPong]).decode
+    assert decode(packet([encode(Pong(count, latency_s))])) == [OldPong()]
+    assert parse(packet([encode(OldPong())])) == [Pong(None, None)]
+
+
+rates = st.none() | st.floats(0, 1e9)
+
+
+@given(rates, rates)
+def test_rates_in_a_load_report_cross_versions(calls_per_s: float | None, errors_per_s: float | None) -> None:
+    body = encode_load({"cpu": 0.5}, 3, None, 0.25, calls_per_s, errors_per_s)
+    load = decode_load(body)
+    assert (load.calls_per_s, load.errors_per_s) == (calls_per_s, errors_per_s)
+    old = OldLoadBody({"cpu": 0.5}, 3, None, 0.25)
+    assert msgspec.msgpack.decode(body, type=OldLoadBody) == old
+    assert decode_load(encode(old)) == LoadBody({"cpu": 0.5}, 3, None, 0.25)

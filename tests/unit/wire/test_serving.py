@@ -4,13 +4,14 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 
 import pytest
 from support.wires import Handler, until
 from unit.wire.carriers import hear, say
 from unit.wire.sides import hello
 
-from steelyard.errors import Status
+from steelyard.errors import Overloaded, RemoteError, Status
 from steelyard.invoke import Invoker
 from steelyard.model import Invocation, Reply
 from steelyard.wire import WireLimits, serving
@@ -89,7 +90,7 @@ async def test_a_call_that_is_cancelled_in_the_packet_that_brings_it_leaves_no_t
     handler = Handler()
     async with served(handler) as (acceptor, mine):
         await say(mine, *(frame for n in range(1, 101) for frame in (a_call(n, "wait"), Cancel(n))), Ping())
-        assert await hear(mine) == [Pong()]
+        assert await hear(mine) == [Pong(0, 0.0)]
         await until(lambda: acceptor.in_flight.count == 0)
         assert handler.started == []
 
@@ -261,3 +262,61 @@ async def test_a_stream_is_closed_when_it_is_given_up_between_its_items(ending: 
         assert not rows.is_closed
         await (say(mine, Cancel(1)) if ending == "cancel" else mine.sever())
         await until(lambda: rows.is_closed)
+
+
+async def test_a_pong_tells_the_calls_in_flight_and_how_long_one_takes() -> None:
+    handler = Handler()
+    async with served(handler) as (acceptor, mine):
+        await say(mine, a_call(1, "wait"), a_call(2, "wait"), Ping())
+        assert await hear(mine) == [Pong(2, 0.0)]  # nothing has been answered yet
+        await asyncio.sleep(0.05)
+        handler.gate.set()
+        answers = await hear(mine)
+        assert [type(frame) for frame in answers] == [Answer, Answer]
+        await say(mine, Ping())
+        [pong] = await hear(mine)
+        assert isinstance(pong, Pong)
+        assert pong.in_flight == 0
+        assert pong.latency_s is not None
+        assert 0.04 <= pong.latency_s <= 1.0
+        assert (acceptor.tally.calls, acceptor.tally.errors) == (2, 0)
+
+
+async def test_errors_are_what_speaks_against_the_node() -> None:
+    async def answer(invocation: Invocation) -> Reply:
+        kind = invocation.method
+        if kind == "echo":
+            return Reply(body=b"")
+        if kind == "block":
+            raise RemoteError("an answer", details=b"d", may_have_run=True)
+        if kind == "large":
+            raise Overloaded("shed")
+        if kind == "wait":
+            await asyncio.sleep(3600)
+        raise ValueError("broken")
+
+    limits = replace(PATIENT, message_bytes=1024)
+    async with served(answer, limits) as (acceptor, mine):
+        tally = acceptor.tally
+
+        async def after(*frames: AnyFrame) -> tuple[int, int]:
+            """Calls and errors that these frames have added."""
+            before = (tally.calls, tally.errors)
+            await say(mine, *frames)
+            await until(lambda: tally.calls > before[0])
+            return (tally.calls - before[0], tally.errors - before[1])
+
+        assert await after(a_call(1, "echo")) == (1, 0)
+        assert await after(a_call(2, "block")) == (1, 0)
+        assert await after(a_call(3, "large")) == (1, 1)
+        assert await after(a_call(4, "stubborn")) == (1, 1)  # raises what nobody declared
+        await say(mine, a_call(5, "wait"))
+        await asyncio.sleep(0.01)
+        assert await after(Cancel(5)) == (1, 0)  # the caller gave up
+        assert await after(a_call(6, "wait", deadline_ms=20)) == (1, 1)
+        await say(mine, a_call(7, "wait", deadline_ms=60))
+        await asyncio.sleep(0.03)
+        assert await after(Cancel(7)) == (1, 1)  # its caller's clock rang first, and no more than that
+        assert await after(a_call(8, "echo", body=bytes(2000))) == (1, 1)  # refused by a bound
+        # What was refused took no time worth knowing: only 1, 2, 4, 5, 6 and 7 are remembered.
+        assert sum(map(len, tally.latencies._buckets.values())) == 6

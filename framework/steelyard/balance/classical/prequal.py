@@ -221,7 +221,11 @@ class LatencyByLoad:
 
     def observe(self, in_flight: int, latency_s: float) -> None:
         """A call that found *in_flight* others when it arrived took *latency_s*."""
-        self._buckets.setdefault(self._bucket(in_flight), deque(maxlen=self._KEPT)).append(latency_s)
+        bucket = self._bucket(in_flight)
+        kept = self._buckets.get(bucket)
+        if kept is None:
+            kept = self._buckets[bucket] = deque(maxlen=self._KEPT)
+        kept.append(latency_s)
 
     def estimate(self, in_flight: int) -> float:
         """Seconds; 0 before the first call, so that a new node is tried."""

@@ -22,6 +22,7 @@ from .events import (
     Loaded,
     Opened,
     Received,
+    Told,
 )
 from .outbox import Outbox
 from .provider import InFlight, ProviderSide
@@ -47,4 +48,5 @@ __all__ = [
     "Outbox",
     "ProviderSide",
     "Received",
+    "Told",
 ]

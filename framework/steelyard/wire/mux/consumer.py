@@ -6,6 +6,8 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
+
 from steelyard.errors import (
     DeadlineExceeded,
     InternalError,
@@ -30,6 +32,7 @@ from ..frames import (
     Load,
     Method,
     Part,
+    Pong,
     ProtocolError,
     decode_load,
     decode_names,
@@ -37,7 +40,7 @@ from ..frames import (
 )
 from ..limits import WireLimits
 from .deadlines import Deadlines
-from .events import Answered, Draining, Ended, Event, Failed, Granted, ItemArrived, Loaded, Opened
+from .events import Answered, Draining, Ended, Event, Failed, Granted, ItemArrived, Loaded, Opened, Told
 from .outbox import PART_BYTES
 from .side import BODY_TYPES, ITEM_COST_BYTES, NAME_CHARACTERS, Side
 
@@ -232,7 +235,11 @@ class ConsumerSide(Side):
                 events.append(Ended(call))
         elif isinstance(frame, Load):
             load = decode_load(frame.report)
-            events.append(Loaded(LoadReport(load.utilization, load.in_flight, load.queue_depth, load.age_s)))
+            events.append(Loaded(LoadReport(*msgspec.structs.astuple(load))))
+        elif isinstance(frame, Pong):
+            # None, and a latency of None, come from a provider that is older than probes: it lives, and tells nothing.
+            if frame.in_flight is not None and frame.latency_s is not None:
+                events.append(Told(frame.in_flight, frame.latency_s))
         elif isinstance(frame, Drain):
             if not self.is_draining:
                 self.is_draining = True

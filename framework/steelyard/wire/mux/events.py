@@ -57,6 +57,13 @@ class Loaded(Event):
     report: LoadReport
 
 
+class Told(Event):
+    """The answer to a probe: the calls that the provider has, and the seconds that one takes at that number."""
+
+    in_flight: int
+    latency_s: float
+
+
 class Draining(Event):
     """The provider takes no new calls."""
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import struct
 from collections import deque
+from collections.abc import Callable
 
 from ..frames import FRAMES_PER_PACKET, PONG, packet
 
@@ -52,13 +53,15 @@ class Outbox:
         "_is_pong_due",
         "_last_id",
         "_latest_load",
+        "_pong",
         "_withdrawn",
         "handed_id",
         "is_waiting",
         "queued_bytes",
     )
 
-    def __init__(self) -> None:
+    def __init__(self, pong: Callable[[], bytes] = lambda: PONG) -> None:
+        self._pong = pong
         self._frames: deque[tuple[int, bytes]] = deque()
         self._bodies: dict[int, Bodies] = {}
         self._withdrawn: set[int] = set()
@@ -105,7 +108,8 @@ class Outbox:
             self.queued_bytes -= bodies.size
 
     def pong(self) -> None:
-        """Any number of PINGs since the last packet gets one PONG: a flood of them queues nothing."""
+        """Any number of PINGs since the last packet gets one PONG, made when it is taken: a flood of them queues
+        nothing, and what a PONG tells is never old."""
         self._is_pong_due = self.is_waiting = True
 
     def load(self, frame: bytes) -> None:
@@ -139,8 +143,9 @@ class Outbox:
         count = len(pieces)
         if self._is_pong_due:
             self._is_pong_due = False
-            pieces.append(PONG)
-            count, size = count + 1, size + len(PONG)
+            pong = self._pong()
+            pieces.append(pong)
+            count, size = count + 1, size + len(pong)
         if self._latest_load is not None:
             pieces.append(self._latest_load)
             count, size = count + 1, size + len(self._latest_load)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 from steelyard.errors import InvalidArgument, Overloaded, RpcError, Status
 from steelyard.model import NOTHING, Invocation, Reply
@@ -21,6 +22,7 @@ from ..frames import (
     Load,
     Method,
     Part,
+    Pong,
     ProtocolError,
     decode_names,
     encode,
@@ -37,12 +39,17 @@ _MOST_CREDIT = 2**40
 
 
 class InFlight:
-    """How many calls the provider has, over all its connections; every answer tells it."""
+    """How many calls the provider has, over all its connections; every answer tells it. ``latency_s`` says how long one
+    takes at that number, ``refused`` hears of each call that a bound of the protocol turns away."""
 
-    __slots__ = ("count",)
+    __slots__ = ("count", "latency_s", "refused")
 
-    def __init__(self) -> None:
+    def __init__(
+        self, latency_s: Callable[[int], float] | None = None, refused: Callable[[], None] = lambda: None
+    ) -> None:
         self.count = 0
+        self.latency_s = latency_s
+        self.refused = refused
 
 
 class LiveCall:
@@ -361,6 +368,11 @@ class ProviderSide(Side):
         """Asks for no new calls. Calls that cross this are served until the consumer says that it understood."""
         self.outbox.put(DRAIN)
 
+    def _pong(self) -> bytes:
+        """What a probe asks for. Every PONG tells it: who asks whether this side lives may as well know."""
+        count, latency_s = self._total.count, self._total.latency_s
+        return encode(Pong(count, None if latency_s is None else latency_s(count)))
+
     @property
     def _others(self) -> int:
         # The call that is being answered still counts as running.
@@ -395,6 +407,7 @@ class ProviderSide(Side):
             self._put_fail(call_id, status, message, details, self._others, has_started)
 
     def _refuse(self, call_id: int, status: Status, message: str) -> None:
+        self._total.refused()
         self._put_fail(call_id, status, message, None, self._total.count, False)
 
     def _put_fail(

@@ -9,6 +9,7 @@ from steelyard.errors import InvalidArgument, Overloaded
 
 from ..frames import (
     PING,
+    PONG,
     VERSION,
     AnyFrame,
     Bye,
@@ -50,7 +51,7 @@ class Side:
 
     def __init__(self, limits: WireLimits, identity: str, now_s: float) -> None:
         self.limits = limits
-        self.outbox = Outbox()
+        self.outbox = Outbox(self._pong)
         self.peer: Hello | None = None
         self.parting: str | None = None
         self._heard_at = now_s
@@ -109,11 +110,15 @@ class Side:
         if kind is Ping:
             self.outbox.pong()
         elif kind is Pong:
-            pass  # being heard was all it was for
+            pass  # being heard was all that it was for
         elif isinstance(frame, Bye):
             self.parting = frame.reason[:1000]
         else:
             raise ProtocolError(f"unexpected frame {kind.__name__.upper()}")
+
+    def _pong(self) -> bytes:
+        """The answer to a PING."""
+        return PONG
 
     def _assemble(self, frame: Any) -> None:
         """*frame* is complete when its parts are; its size was checked. ``_complete`` gets it then."""

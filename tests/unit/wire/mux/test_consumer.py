@@ -36,7 +36,7 @@ from steelyard.wire.frames import (
     encode_load,
     parse,
 )
-from steelyard.wire.mux import Answered, ConsumerSide, Draining, Ended, Failed, ItemArrived, Loaded, Opened
+from steelyard.wire.mux import Answered, ConsumerSide, Draining, Ended, Failed, ItemArrived, Loaded, Opened, Told
 
 
 def test_the_first_frame_is_hello_with_what_this_side_takes() -> None:
@@ -302,8 +302,14 @@ def test_what_a_provider_must_not_send(frames: tuple[AnyFrame, ...]) -> None:
 
 def test_load_reports_arrive() -> None:
     side = consumer()
-    (event,) = side.receive(of(Load(encode_load({"cpu": 0.5}, 3, None, 0.1))), 0.0)
-    assert event == Loaded(LoadReport({"cpu": 0.5}, 3, None, 0.1))
+    (event,) = side.receive(of(Load(encode_load({"cpu": 0.5}, 3, None, 0.1, 40.0, 2.5))), 0.0)
+    assert event == Loaded(LoadReport({"cpu": 0.5}, 3, None, 0.1, 40.0, 2.5))
+
+
+def test_a_pong_tells_what_a_probe_asks_where_the_provider_tells_it() -> None:
+    side = consumer()
+    assert side.receive(of(Pong(7, 0.02)), 0.0) == [Told(7, 0.02)]
+    assert side.receive(of(Pong(), Pong(7, None)), 0.0) == []
 
 
 def test_draining_is_understood_and_answered_once() -> None:
