@@ -10,8 +10,7 @@ import pytest
 from support.wires import until
 
 from steelyard import RpcError, method, service
-from steelyard.balance import Candidate, make_policy, policy_names
-from steelyard.balance.policy import ProbingPolicy
+from steelyard.balance import Candidate, ProbingPolicy, make_policy, policy_names
 from steelyard.model import LoadReport
 from steelyard.testing import LocalCluster
 from steelyard.wire import Channel

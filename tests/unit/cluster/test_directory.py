@@ -9,7 +9,7 @@ import pytest
 
 from steelyard.cluster import ChannelPool, Directory
 from steelyard.model import Invocation, Reply
-from steelyard.wire import Listener, WireLimits
+from steelyard.wire import ChannelState, Listener, WireLimits
 from steelyard_registry import Feed, Node, Registry, ServiceKey
 
 KEY = ServiceKey(interface="test.S")
@@ -111,7 +111,7 @@ async def test_a_node_that_the_registry_lost_stays_while_its_connection_stands(
     stays, lost = listeners
     directory, feed = watched.directory, watched.registry.feed
     feed.publish((at(stays), at(lost)))
-    await watched.until(lambda: not directory.out and directory.takes_calls(lost.address))
+    await watched.until(lambda: [*watched.pool.states().values()] == [ChannelState.READY] * 2)
     feed.publish((at(stays),), lost=(at(lost),))
     await watched.until(lambda: directory.snapshot.lost)
     assert {node.address for node in directory.nodes} == {stays.address, lost.address}
