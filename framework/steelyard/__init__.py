@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from .invoke import Position, Stack, current_call
     from .model import Batch
     from .provider import Health, Provider, Warm
+    from .security import Credentials
 
 __version__ = "0.1.0"
 
@@ -47,6 +48,7 @@ _HOME = {
     "ConfigError": "steelyard.errors",
     "Consumer": "steelyard.consumer",
     "ContractError": "steelyard.errors",
+    "Credentials": "steelyard.security",
     "DeadlineExceeded": "steelyard.errors",
     "Degraded": "steelyard.errors",
     "Hardware": "steelyard_registry",
@@ -77,6 +79,7 @@ __all__ = [
     "ConfigError",
     "Consumer",
     "ContractError",
+    "Credentials",
     "DeadlineExceeded",
     "Degraded",
     "Hardware",

@@ -10,8 +10,11 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 from typing import Any
 
+from support.pki import Pki, shared_pki
+
 from steelyard.errors import error_for
 from steelyard.model import Invocation, Reply
+from steelyard.security import Tls
 from steelyard.wire import Channel, LaneConnector, Listener, LocalChannel, LoopbackListener, WireLimits
 
 
@@ -141,14 +144,20 @@ Opened = tuple[AnyListener, Callable[..., Channel]]
 
 
 @asynccontextmanager
-async def socket_carrier(kind: str, handler: Handler, limits: WireLimits | None = None) -> AsyncIterator[Opened]:
-    listener = Listener(handler, limits=limits, lanes=() if kind == "grpc" else (kind,))
+async def socket_carrier(
+    kind: str, handler: Handler, limits: WireLimits | None = None, *, pki: Callable[[], Pki] | None = None
+) -> AsyncIterator[Opened]:
+    """With *pki* under mutual TLS: what is true of it is true of the server's alone, and not the other way round."""
+    server = client = None
+    if pki is not None:
+        server, client = pki().provider("127.0.0.1", mutual=True), Tls(pki().consumer("dns:caller.test"))
+    listener = Listener(handler, limits=limits, lanes=() if kind == "grpc" else (kind,), credentials=server)
     await listener.start()
     listener.identity = listener.address
     channels: list[Channel] = []
 
     def channel(**facts: Any) -> Channel:
-        channels.append(Channel(listener.address, connector=LaneConnector(kind, listener.lanes), **facts))
+        channels.append(Channel(listener.address, connector=LaneConnector(kind, listener.offer, client), **facts))
         return channels[-1]
 
     try:
@@ -183,6 +192,9 @@ CARRIERS: dict[str, Carrier] = {
     "loopback": loopback_carrier,
     "tcp": partial(socket_carrier, "tcp"),
     "uds": partial(socket_carrier, "uds"),
+    "grpc+tls": partial(socket_carrier, "grpc", pki=shared_pki),
+    "tcp+tls": partial(socket_carrier, "tcp", pki=shared_pki),
+    "uds+tls": partial(socket_carrier, "uds", pki=shared_pki),
 }
 
 

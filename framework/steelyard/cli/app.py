@@ -86,6 +86,17 @@ def serve(
     threads: Annotated[
         int | None, typer.Option(help="Threads for handlers that block; by default cores + 4, at most 32.")
     ] = None,
+    tls_ca: options.TlsCa = None,
+    tls_certificate: options.TlsCertificate = None,
+    tls_key: options.TlsKey = None,
+    tls_require_client: Annotated[
+        bool,
+        typer.Option(
+            "--tls-require-client",
+            envvar="STEELYARD_TLS_REQUIRE_CLIENT_CERTIFICATE",
+            help="Only callers whose certificate --tls-ca vouches for (mutual TLS).",
+        ),
+    ] = False,
     registry_wait: options.RegistryWait = "10",
     drain: Annotated[
         float, typer.Option(metavar="SECONDS", help="How long accepted calls may take on the way out.")
@@ -126,6 +137,7 @@ def serve(
             "telemetry": telemetry,
             "registry_wait_s": options.wait_s(registry_wait),
             "drain_s": drain,
+            "credentials": options.credentials(tls_ca, tls_certificate, tls_key, requires_client=tls_require_client),
         }
         from . import serve as serving
 
@@ -158,6 +170,10 @@ def call(
         str | None,
         typer.Option("--output", "-o", metavar="json|text", help="By default text on a terminal, and json elsewhere."),
     ] = None,
+    tls_ca: options.TlsCa = None,
+    tls_certificate: options.TlsCertificate = None,
+    tls_key: options.TlsKey = None,
+    tls_server_name: options.TlsServerName = None,
     registry_wait: options.RegistryWait = "10",
     debug: options.Debug = False,
 ) -> None:
@@ -192,6 +208,7 @@ def call(
             expression=where,
             policy=policy,
             registry_wait_s=options.wait_s(registry_wait),
+            credentials=options.credentials(tls_ca, tls_certificate, tls_key, tls_server_name),
         )
         import asyncio
 
@@ -210,6 +227,10 @@ def nodes(
     policy: Annotated[
         str, typer.Option(help="The policy whose lists are shown.", autocompletion=options.complete_policy)
     ] = "dual",
+    tls_ca: options.TlsCa = None,
+    tls_certificate: options.TlsCertificate = None,
+    tls_key: options.TlsKey = None,
+    tls_server_name: options.TlsServerName = None,
     registry_wait: options.RegistryWait = "10",
     debug: options.Debug = False,
 ) -> None:
@@ -239,6 +260,7 @@ def nodes(
             expression=where,
             policy=policy,
             registry_wait_s=options.wait_s(registry_wait),
+            credentials=options.credentials(tls_ca, tls_certificate, tls_key, tls_server_name),
         )
         listing.run(asked, is_json=is_json, is_watch=watch)
 

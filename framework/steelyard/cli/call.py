@@ -15,6 +15,7 @@ from steelyard.codec import plain_codec
 from steelyard.consumer import Consumer, with_options
 from steelyard.invoke import Invoker, Position, Stack
 from steelyard.model import Invocation, MethodSpec, Parameter, Reply
+from steelyard.security import Credentials
 from steelyard_registry import Registry, ServiceKey
 
 from .failure import usage
@@ -34,6 +35,7 @@ class Call:
     expression: str | None = None
     policy: str = "dual"
     registry_wait_s: float | None = 10.0
+    credentials: Credentials | None = None
 
 
 def split_target(target: str) -> tuple[str, str]:
@@ -106,7 +108,10 @@ class Show:
 async def run(asked: Call, show: Show) -> None:
     """Makes the call and shows what comes back. Raises the RpcError of a call that fails."""
     async with Consumer(
-        asked.registry, application="steelyard-call", registry_wait_s=asked.registry_wait_s
+        asked.registry,
+        application="steelyard-call",
+        registry_wait_s=asked.registry_wait_s,
+        credentials=asked.credentials,
     ) as consumer:
         service = await _resolved(consumer.registry, asked)
         spec = MethodSpec(name=asked.method, parameters=(Parameter("arguments"),))

@@ -18,6 +18,7 @@ from rich.text import Text
 
 from steelyard.balance import NodeList
 from steelyard.cluster import open_at, where
+from steelyard.security import Credentials
 from steelyard_registry import NodeState
 
 from . import words
@@ -51,6 +52,7 @@ class Asked:
     expression: str | None = None
     policy: str = "dual"
     registry_wait_s: float | None = 10.0
+    credentials: Credentials | None = None
 
 
 def run(asked: Asked, *, is_json: bool, is_watch: bool) -> None:
@@ -88,7 +90,7 @@ async def watch(asked: Asked, console: Console) -> None:
 
 def _observer(asked: Asked, registry: Any) -> Observer:
     keep: Callable[[Any], bool] | None = where(asked.expression) if asked.expression else None
-    return Observer(registry, service=asked.service, keep=keep, policy=asked.policy)
+    return Observer(registry, service=asked.service, keep=keep, policy=asked.policy, credentials=asked.credentials)
 
 
 # ---- as JSON ---------------------------------------------------------------------------------------------------------

@@ -63,7 +63,54 @@ Where = Annotated[
         help="Only nodes whose facts fit, for example: hw.kind == 'gpu' and zone == 'a' and tag.pool == 'ads'",
     ),
 ]
+TlsCa = Annotated[
+    str | None,
+    typer.Option(
+        "--tls-ca", metavar="FILE", envvar="STEELYARD_TLS_CA",
+        help="Whose certificates to believe (PEM). Calls then go over TLS only.",
+    ),
+]  # fmt: skip
+TlsCertificate = Annotated[
+    str | None,
+    typer.Option(
+        "--tls-certificate", metavar="FILE", envvar="STEELYARD_TLS_CERTIFICATE",
+        help="The own certificate with its chain (PEM).",
+    ),
+]  # fmt: skip
+TlsKey = Annotated[
+    str | None,
+    typer.Option("--tls-key", metavar="FILE", envvar="STEELYARD_TLS_KEY", help="The key of the own certificate (PEM)."),
+]
+TlsServerName = Annotated[
+    str | None,
+    typer.Option(
+        "--tls-server-name", metavar="NAME", envvar="STEELYARD_TLS_SERVER_NAME",
+        help="What the nodes' certificates say, in place of the address.",
+    ),
+]  # fmt: skip
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error, and debug logs.")]
+
+
+def credentials(
+    ca: str | None,
+    certificate: str | None,
+    key: str | None,
+    server_name: str | None = None,
+    *,
+    requires_client: bool = False,
+) -> Any:
+    """Credentials, or None when nothing was given. Raises ConfigError."""
+    if not (ca or certificate or key or server_name or requires_client):
+        return None
+    from steelyard.security import Credentials
+
+    return Credentials(
+        ca=ca or None,
+        certificate=certificate or None,
+        key=key or None,
+        server_name=server_name or "",
+        require_client_certificate=requires_client,
+    )
 
 
 def pairs(texts: Sequence[str], option: str) -> dict[str, str]:

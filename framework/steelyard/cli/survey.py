@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import datetime
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from types import TracebackType
@@ -22,7 +22,8 @@ import msgspec
 from steelyard.balance import NodeStatistics, Policy, PolicyBase, make_policy
 from steelyard.errors import RpcError
 from steelyard.model import LoadReport, Outcome
-from steelyard.wire import Channel, ChannelState
+from steelyard.security import Credentials, Tls, checked_credentials
+from steelyard.wire import Channel, ChannelState, LaneConnector, read_offer
 from steelyard_registry import Node, Registry, ServiceKey, Subscription
 
 # Providers report once a second on every connection; a third more for connecting and for a busy machine.
@@ -98,7 +99,12 @@ class Observer:
         service: str | None = None,
         keep: Callable[[Node], bool] | None = None,
         policy: str = "dual",
+        credentials: Credentials | None = None,
     ) -> None:
+        found = checked_credentials("credentials", credentials)
+        if found is not None:
+            found.check_for_consumer()
+        self._tls = None if found is None else Tls(found)
         self._registry = registry
         self._asked = service
         self._keep = keep
@@ -111,7 +117,7 @@ class Observer:
         """One survey; waits at most *wait_s* for the loads of nodes that have not told any."""
         await self._subscribe()
         found = self._found()
-        await self._connect({node.address for _, _, nodes in found for node in nodes}, wait_s)
+        await self._connect({node.address: node for _, _, nodes in found for node in nodes}, wait_s)
         now_s = time.monotonic()
         return Survey(
             registry=self._registry.url,
@@ -151,11 +157,11 @@ class Observer:
                     found.setdefault(key, (key, subscription, []))[2].append(node)
         return [found[key] for key in sorted(found)]
 
-    async def _connect(self, addresses: Iterable[str], wait_s: float) -> None:
-        wanted = set(addresses)
-        gone = [self._watches.pop(address) for address in self._watches.keys() - wanted]
-        for address in wanted - self._watches.keys():
-            self._watches[address] = _Watch(address, self._connecting)
+    async def _connect(self, wanted: Mapping[str, Node], wait_s: float) -> None:
+        gone = [self._watches.pop(address) for address in self._watches.keys() - wanted.keys()]
+        for address in wanted.keys() - self._watches.keys():
+            connector = LaneConnector("grpc", read_offer(wanted[address].tags), self._tls)
+            self._watches[address] = _Watch(address, self._connecting, connector)
         waiting = [asyncio.ensure_future(watch.first()) for watch in self._watches.values()]
         try:
             if waiting:
@@ -201,8 +207,8 @@ def _answered(policy: Policy, now_s: float) -> None:
 class _Watch:
     """One address: a connection that is only listened to."""
 
-    def __init__(self, address: str, connecting: asyncio.Semaphore) -> None:
-        self._channel = Channel(address, on_load=self._take, identity="steelyard-nodes")
+    def __init__(self, address: str, connecting: asyncio.Semaphore, connector: LaneConnector) -> None:
+        self._channel = Channel(address, on_load=self._take, identity="steelyard-nodes", connector=connector)
         self._told = asyncio.Event()
         self._report: LoadReport | None = None
         self._at_s = 0.0

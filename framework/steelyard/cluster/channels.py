@@ -10,11 +10,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from steelyard.errors import RpcError
-from steelyard.model import LoadReport
-from steelyard.wire import Channel, ChannelState, LaneConnector, WireLimits, read_lanes
+from steelyard.model import NOTHING, LoadReport
+from steelyard.security import Tls
+from steelyard.wire import Channel, ChannelState, LaneConnector, WireLimits, read_offer
 
 log = logging.getLogger(__name__)
 
@@ -36,7 +37,10 @@ DRAINED_PAUSE_S = 0.25
 class ChannelPool:
     """``acquire`` and ``release`` count users; the last release closes the connection. *carrier* as in Consumer."""
 
-    def __init__(self, limits: WireLimits | None = None, identity: str = "", carrier: str = "auto") -> None:
+    def __init__(
+        self, limits: WireLimits | None = None, identity: str = "", carrier: str = "auto", tls: Tls | None = None
+    ) -> None:
+        self._tls = tls
         self._limits = limits or POOL_LIMITS
         self._identity = identity
         self._carrier = carrier
@@ -54,12 +58,12 @@ class ChannelPool:
         self._listeners.add(on_load)
         return lambda: self._listeners.discard(on_load)
 
-    def acquire(self, address: str, on_state: OnState | None = None, lane: str = "") -> Channel:
+    def acquire(self, address: str, on_state: OnState | None = None, tags: Mapping[str, str] = NOTHING) -> Channel:
         """The channel to *address*, made (and connected in the background) if it is the first user. *on_state*
-        (address, state) hears of every change of its state until this use is released. *lane* is the node's tag."""
+        (address, state) hears of every change of its state until this use is released. *tags* are the node's."""
         channel = self._channels.get(address)
         if channel is None:
-            connector = self._connectors[address] = LaneConnector(self._carrier, read_lanes(lane))
+            connector = self._connectors[address] = LaneConnector(self._carrier, read_offer(tags), self._tls)
             channel = Channel(
                 address,
                 limits=self._limits,
@@ -84,11 +88,11 @@ class ChannelPool:
         del self._connectors[address]
         _own(self._closing, self._retire(self._channels.pop(address)))
 
-    def advise(self, address: str, lane: str) -> None:
-        """The node at *address* offers other lanes now; it counts from the next connection on."""
+    def advise(self, address: str, tags: Mapping[str, str]) -> None:
+        """The node at *address* may offer other lanes now; it counts from the next connection on."""
         connector = self._connectors.get(address)
         if connector is not None:
-            connector.lanes = read_lanes(lane)
+            connector.lanes = read_offer(tags)
 
     def carriers(self) -> dict[str, str]:
         """What each address was last connected over: grpc, tcp, uds, or "" for not yet."""

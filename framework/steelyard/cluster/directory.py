@@ -150,14 +150,14 @@ class Directory:
         nodes = tuple(node for node in (*snapshot.nodes, *kept) if self._predicate is None or self._predicate(node))
         changed = [node for node in nodes if self._records.get(node.identity) is not node]
         for node in changed:
-            self._pool.advise(node.address, node.tags.get("lane", ""))
+            self._pool.advise(node.address, node.tags)
         self._hurry(changed)
         is_same_set = len(nodes) == len(self._records) and all(node.identity in self._records for node in changed)
         self._records = {node.identity: node for node in nodes}
-        lanes = {node.address: node.tags.get("lane", "") for node in nodes}
-        wanted = lanes.keys()
+        tags = {node.address: node.tags for node in nodes}
+        wanted = tags.keys()
         for address in wanted - self._channels.keys():
-            self._channels[address] = self._pool.acquire(address, self._state, lanes[address])
+            self._channels[address] = self._pool.acquire(address, self._state, tags[address])
         gone = self._channels.keys() - wanted
         if not is_same_set:
             self._reach.set_nodes(nodes, {address: self._channels[address].state for address in wanted})

@@ -17,6 +17,7 @@ from steelyard.filter import OWN_FALLBACK, Codecs, Mode, Switches
 from steelyard.guard import Protection, ProtectionSettings
 from steelyard.invoke import Stack
 from steelyard.model import MethodSpec, ServiceSpec
+from steelyard.security import Credentials, Tls, checked_credentials
 from steelyard.service import service_spec
 from steelyard.setting import checked, function, instance, seconds, text, timeout, whole_number
 from steelyard.telemetry import Telemetry, telemetry_for
@@ -46,7 +47,8 @@ class Consumer:
     declare none [3 s]. ``registry_wait_s``: how long opening waits for the registry [10 s; None: for ever].
     ``telemetry``: None (whatever OpenTelemetry SDK the application has set up), or a Telemetry. ``carrier``: what
     connections are made over, ``auto`` (a provider's fast lane where it has one and can be reached by it, and gRPC
-    otherwise), or ``grpc``, ``tcp`` or ``uds`` and nothing else.
+    otherwise), or ``grpc``, ``tcp`` or ``uds`` and nothing else. ``credentials``: connections speak TLS (None: what
+    ``$STEELYARD_TLS_CA`` and its like say).
     """
 
     def __init__(
@@ -59,7 +61,11 @@ class Consumer:
         limits: WireLimits | None = None,
         telemetry: Telemetry | str | None = None,
         carrier: str = "auto",
+        credentials: Credentials | None = None,
     ) -> None:
+        self._credentials = checked_credentials("credentials", credentials)
+        if self._credentials is not None:
+            self._credentials.check_for_consumer()
         self._registry_at = checked_registry("registry", registry)
         self._application = text("application", application)
         self._timeout_s = timeout("timeout_s", timeout_s)
@@ -78,10 +84,12 @@ class Consumer:
         return self._opened()[0]
 
     async def open(self) -> None:
-        """Opens the registry. Raises RegistryUnavailable after ``registry_wait_s``, ConfigError for a bad URL."""
+        """Opens the registry. Raises RegistryUnavailable after ``registry_wait_s``, ConfigError for a bad URL and for
+        credentials that cannot be used."""
         if self._registry is None:
+            tls = None if self._credentials is None else Tls(self._credentials)
             self._registry = await open_at(self._registry_at, self._registry_wait_s, from_cache=True)
-            self._channels = ChannelPool(self._limits, self._application, self._carrier)
+            self._channels = ChannelPool(self._limits, self._application, self._carrier, tls)
 
     def refer(
         self,

@@ -188,6 +188,8 @@ def _decoded(invocation: Invocation, args: tuple[Any, ...]) -> Invocation:
         invocation.priority,
         invocation.key,
         invocation.spec,
+        None,
+        invocation.caller,
     )
 
 

@@ -12,6 +12,7 @@ from .protection import (
     WaitStatistics,
 )
 from .quantile import Quantile
+from .rate import Rate, Rates
 from .retry import RetryBudget, backoff_s
 
 __all__ = [
@@ -27,6 +28,8 @@ __all__ = [
     "ProtectionSettings",
     "ProtectionStatistics",
     "Quantile",
+    "Rate",
+    "Rates",
     "RetryBudget",
     "WaitStatistics",
     "backoff_s",

@@ -2,13 +2,16 @@
 
 from .annotation import unaliased
 from .call import NOTHING, Invocation, LoadReport, Outcome, Reply
+from .identity import ANONYMOUS, Identity, names_of
 from .spec import Batch, CallShape, Codec, MethodSpec, Parameter, ServiceSpec
 
 __all__ = [
+    "ANONYMOUS",
     "NOTHING",
     "Batch",
     "CallShape",
     "Codec",
+    "Identity",
     "Invocation",
     "LoadReport",
     "MethodSpec",
@@ -16,5 +19,6 @@ __all__ = [
     "Parameter",
     "Reply",
     "ServiceSpec",
+    "names_of",
     "unaliased",
 ]

@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 
+from .identity import Identity
 from .spec import MethodSpec
 
 NOTHING: Mapping[str, str] = MappingProxyType({})
@@ -27,7 +28,8 @@ class Invocation(msgspec.Struct, frozen=True):
     (and inside the provider's) there are args. ``deadline_at`` is in seconds on this process's monotonic clock
     (``time.monotonic``); over the wire travels what remains. ``key`` is the 64-bit hash of the method's hash key.
     ``spec`` is None until somebody who knows the contract has looked it up. ``stream`` is what the caller streams (a
-    client stream), as values or as bodies likewise; its place in ``args`` then holds None.
+    client stream), as values or as bodies likewise; its place in ``args`` then holds None. ``caller`` is who calls,
+    where a provider was told by somebody it believes (None: anybody).
     """
 
     service: str
@@ -40,6 +42,7 @@ class Invocation(msgspec.Struct, frozen=True):
     key: int | None = None
     spec: MethodSpec | None = None
     stream: AsyncIterator[Any] | None = None
+    caller: Identity | None = None
 
 
 class Reply(msgspec.Struct, frozen=True):

@@ -148,6 +148,7 @@ class Dispatcher:
                 invocation.key,
                 method,
                 invocation.stream,
+                invocation.caller,
             )
         )
 

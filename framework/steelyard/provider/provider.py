@@ -31,10 +31,11 @@ from steelyard.hardware import (
 )
 from steelyard.invoke import Stack
 from steelyard.model import LoadReport
+from steelyard.security import Credentials, checked_credentials
 from steelyard.service import bind, implemented_spec, service_spec
 from steelyard.setting import checked, function, instance, seconds, text, texts, whole_number
 from steelyard.telemetry import Telemetry, telemetry_for
-from steelyard.wire import Listener, WireLimits, lane_tag
+from steelyard.wire import Listener, WireLimits, offer_tags
 from steelyard_registry import Hardware, Node, NodeState, Registry
 
 from .announce import hosts, node_for
@@ -75,6 +76,7 @@ class Provider:
     settings: all but streams). ``utilization`` adds named sources of load, each a function that gives a busy share in
     [0, 1], or None when it cannot tell. ``drain_s``: how long accepted calls may take on the way out. ``lane_port``:
     the port of the fast lane beside gRPC (0: any free one; None: no lanes, neither TCP nor a Unix socket).
+    ``credentials``: every way in speaks TLS (None: what ``$STEELYARD_TLS_CERTIFICATE`` and its like say).
     """
 
     def __init__(
@@ -98,7 +100,11 @@ class Provider:
         stack: Callable[[Stack], Stack] | None = None,
         limit: ConcurrencySettings | bool | None = None,
         lane_port: int | None = 0,
+        credentials: Credentials | None = None,
     ) -> None:
+        self._credentials = checked_credentials("credentials", credentials)
+        if self._credentials is not None:
+            self._credentials.check_for_provider()
         self._registry_at = checked_registry("registry", registry)
         self._registry_wait_s = None if registry_wait_s is None else seconds("registry_wait_s", registry_wait_s)
         self._host = (
@@ -212,6 +218,7 @@ class Provider:
             limits=self._limits,
             lanes=() if self._lane_port is None else ("tcp", "uds"),
             lane_port=self._lane_port or 0,
+            credentials=self._credentials,
         )
         try:
             if self._port:
@@ -282,9 +289,8 @@ class Provider:
         return exported
 
     def _lanes(self) -> dict[str, str]:
-        """The tag that tells consumers of the fast lanes."""
-        lanes = self._listener.lanes if self._listener is not None else {}
-        return {"lane": lane_tag(lanes)} if lanes else {}
+        """The tags that tell consumers of the fast lanes, and that TLS is spoken."""
+        return {} if self._listener is None else offer_tags(self._listener.offer)
 
     async def serve(self) -> None:
         """Waits until ``stop``, SIGTERM or SIGINT; leaving ``async with`` then drains. Raises ConfigError when the

@@ -3,7 +3,7 @@ see. Importing it loads grpc."""
 
 from .channel import Channel, ChannelState
 from .frames import ProtocolError
-from .lane import CARRIERS, LaneConnector, checked_carrier, lane_tag, read_lanes
+from .lane import CARRIERS, LaneConnector, checked_carrier, lane_tag, offer_tags, read_lanes, read_offer
 from .limits import WireLimits
 from .listener import Listener
 from .loopback import LocalChannel, LoopbackListener
@@ -20,5 +20,7 @@ __all__ = [
     "WireLimits",
     "checked_carrier",
     "lane_tag",
+    "offer_tags",
     "read_lanes",
+    "read_offer",
 ]

@@ -12,6 +12,9 @@ from typing import Any
 import grpc
 import grpc.aio
 
+from steelyard.model import Identity
+from steelyard.security import Pems, Tls, identity_of_grpc
+
 from .carrier import CarrierLost
 from .limits import MIB, WireLimits
 
@@ -47,6 +50,8 @@ def server_options(limits: WireLimits) -> list[tuple[str, Any]]:
         ("grpc.max_send_message_length", -1),
         # With it two providers could take one port and share its callers by chance, without an error.
         ("grpc.so_reuseport", 0),
+        # gRPC's own patience with a peer that connects and says nothing is two minutes.
+        ("grpc.server_handshake_timeout_ms", max(1, int(limits.connect_timeout_s * 1000))),
         ("grpc.keepalive_time_ms", 60_000),
         ("grpc.keepalive_timeout_ms", 20_000),
         ("grpc.http2.max_pings_without_data", 0),
@@ -85,9 +90,9 @@ class GrpcCarrier:
         await self._channel.close()
 
 
-async def connect(address: str, limits: WireLimits) -> GrpcCarrier:
+async def connect(address: str, limits: WireLimits, tls: Tls | None = None) -> GrpcCarrier:
     """Opens a stream to *address* (``host:port``). Raises CarrierLost."""
-    channel = grpc.aio.insecure_channel(address, options=channel_options(limits))
+    channel = open_channel(address, channel_options(limits), tls)
     try:
         call = channel.stream_stream(EXCHANGE)()
         await call.wait_for_connection()
@@ -100,6 +105,38 @@ async def connect(address: str, limits: WireLimits) -> GrpcCarrier:
     return GrpcCarrier(channel, call)
 
 
+def open_channel(address: str, options: list[tuple[str, Any]], tls: Tls | None) -> grpc.aio.Channel:
+    """A gRPC channel, with TLS where *tls* is there. Raises ConfigError when that knows nobody to believe."""
+    if tls is None:
+        return grpc.aio.insecure_channel(address, options=options)
+    tls.client_context()  # what it would refuse, gRPC would find out at each handshake, in words of its own
+    pems = tls.pems()
+    credentials = grpc.ssl_channel_credentials(pems.ca, pems.key, pems.certificate)
+    if tls.server_name:
+        options = [*options, ("grpc.ssl_target_name_override", tls.server_name)]
+    return grpc.aio.secure_channel(address, credentials, options=options)
+
+
+def server_credentials(tls: Tls) -> grpc.ServerCredentials:
+    """Asked for at each handshake, in a thread of gRPC's own. Raises ConfigError without a certificate."""
+    tls.server_context()
+    given = tls.pems()
+
+    def now() -> grpc.ServerCertificateConfiguration | None:
+        nonlocal given
+        pems = tls.pems()
+        if pems is given:
+            return None  # as before
+        given = pems
+        return _configuration(pems)
+
+    return grpc.dynamic_ssl_server_credentials(_configuration(given), now, tls.is_mutual)
+
+
+def _configuration(pems: Pems) -> grpc.ServerCertificateConfiguration:
+    return grpc.ssl_server_certificate_configuration([(pems.key, pems.certificate)], pems.ca)
+
+
 class GrpcServerCarrier:
     """The serving end: lives inside the gRPC handler, and ends when that returns."""
 
@@ -107,6 +144,11 @@ class GrpcServerCarrier:
 
     def __init__(self, context: Any) -> None:
         self._context = context
+
+    @property
+    def caller(self) -> Identity | None:
+        """By its certificate."""
+        return identity_of_grpc(self._context.auth_context())
 
     async def send(self, data: bytes) -> None:
         try:

@@ -20,6 +20,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from steelyard.errors import ConfigError
+from steelyard.security import Tls
 
 from .carrier import Carrier, CarrierLost
 from .frames import Hello, ProtocolError, parse
@@ -28,6 +29,9 @@ from .limits import WireLimits
 from .socket_carrier import Link, connect_tcp, connect_uds
 
 TAG = "lane"
+TLS_TAG = "tls"
+TLS_SERVER, TLS_MUTUAL = "server", "mutual"
+"""Values of that tag: the provider proves itself; both do."""
 CARRIERS = ("auto", "grpc", "tcp", "uds")
 # Quick in any one cluster, and a fraction of what an attempt to connect may take: a port behind a firewall that drops
 # costs the first connection this and no more.
@@ -56,6 +60,22 @@ def read_lanes(tag: str) -> dict[str, str]:
     return lanes
 
 
+def read_offer(tags: Mapping[str, str]) -> dict[str, str]:
+    """What a node's tags offer: its lanes, and under ``tls`` what it speaks (absent: it does not say)."""
+    offer = read_lanes(tags.get(TAG, ""))
+    tls = tags.get(TLS_TAG, "")
+    if tls:
+        offer[TLS_TAG] = tls
+    return offer
+
+
+def offer_tags(offer: Mapping[str, str]) -> dict[str, str]:
+    """A Listener's offer as tags of a node: what ``read_offer`` reads."""
+    tags = {TLS_TAG: offer[TLS_TAG]} if TLS_TAG in offer else {}
+    lanes = {kind: place for kind, place in offer.items() if kind != TLS_TAG}
+    return {TAG: lane_tag(lanes), **tags} if lanes else tags
+
+
 def checked_carrier(name: str, value: object) -> str:
     """Raises ConfigError for anything but one of CARRIERS."""
     if not isinstance(value, str) or value not in CARRIERS:
@@ -67,12 +87,16 @@ class LaneConnector:
     """A Connector that takes the best lane it can have: the socket of this machine, the plain one, gRPC.
 
     *carrier* pins one: with ``tcp`` or ``uds`` there is no falling back, and an address that does not offer it is
-    unreachable. ``lanes`` may be replaced at any time; it counts from the next attempt on. ``last`` names what the last
-    connection was made over.
+    unreachable. ``lanes`` (see ``read_offer``) may be replaced at any time; it counts from the next attempt on. With
+    *tls* every connection speaks it, except to a node that does not say that it does where the credentials allow that;
+    and except over the Unix socket of a node that asks for no certificate: its file belongs to this user alone, so the
+    kernel has made sure of both ends, and nobody stands in between. ``last`` names what the last connection was made
+    over.
     """
 
-    def __init__(self, carrier: str = "auto", lanes: Mapping[str, str] | None = None) -> None:
+    def __init__(self, carrier: str = "auto", lanes: Mapping[str, str] | None = None, tls: Tls | None = None) -> None:
         self._carrier = carrier
+        self._tls = tls
         self._lanes = dict(lanes or {})
         self._avoided: dict[tuple[str, str], float] = {}
         self.last = ""
@@ -88,6 +112,7 @@ class LaneConnector:
         self._avoided = {lane: until for lane, until in self._avoided.items() if lane in places}
 
     async def __call__(self, address: str, limits: WireLimits) -> Carrier | Link:
+        self._check(address)
         if self._carrier in ("tcp", "uds"):
             return await self._take(self._carrier, address, limits)
         failed: list[str] = []
@@ -97,12 +122,45 @@ class LaneConnector:
                 if link is not None:
                     return link
                 failed.append(kind)
-        carrier = await connect_grpc(address, limits)
+        try:
+            carrier = await connect_grpc(address, limits, self._used_tls)
+        except CarrierLost as error:
+            raise CarrierLost(f"{error}{self._hint()}") from error
         self.last = "grpc"
         # Only now: where gRPC fails too, the provider is gone, and its lane is as good as ever when it comes back.
         for kind in failed:
             self._avoid(kind)
         return carrier
+
+    @property
+    def _used_tls(self) -> Tls | None:
+        tls = self._tls
+        if tls is not None and tls.credentials.allow_plaintext and TLS_TAG not in self._lanes:
+            return None
+        return tls
+
+    def _check(self, address: str) -> None:
+        """What cannot succeed is said in words that help, and not found out in a handshake. Raises CarrierLost."""
+        asked = self._lanes.get(TLS_TAG)
+        if asked is None:
+            return
+        if self._tls is None:
+            raise CarrierLost(
+                f"{address} speaks TLS only, and this consumer has no credentials: give Consumer(credentials="
+                "Credentials(ca=...)), --tls-ca FILE, or set $STEELYARD_TLS_CA"
+            )
+        if asked == TLS_MUTUAL and self._tls.credentials.certificate is None:
+            raise CarrierLost(
+                f"{address} asks its callers for a certificate, and this consumer has none: give Credentials("
+                "certificate=..., key=...), --tls-certificate and --tls-key, or set $STEELYARD_TLS_CERTIFICATE and "
+                "$STEELYARD_TLS_KEY"
+            )
+
+    def _hint(self) -> str:
+        """A plain port answers a handshake with nonsense."""
+        if self._used_tls is None or TLS_TAG in self._lanes:
+            return ""
+        return "; the node does not say that it speaks TLS, and these credentials do not allow_plaintext"
 
     def _avoid(self, kind: str) -> None:
         if kind in self._lanes:
@@ -122,7 +180,10 @@ class LaneConnector:
         place = self._lanes.get(kind)
         if place is None:
             raise CarrierLost(f"{address} offers no {kind} lane")
-        link = await self._open(kind, place, address, limits)
+        try:
+            link = await self._open(kind, place, address, limits)
+        except CarrierLost as error:
+            raise CarrierLost(f"{error}{self._hint()}") from error
         try:
             _check_hello(await link.first(), kind, address)
         except BaseException:
@@ -132,12 +193,25 @@ class LaneConnector:
         return link
 
     async def _open(self, kind: str, place: str, address: str, limits: WireLimits) -> Link:
+        host = address.rpartition(":")[0].removeprefix("[").removesuffix("]")
         if kind == "uds":
             if not os.path.exists(place):  # noqa: ASYNC240  # a stat of a local file
                 raise CarrierLost("its uds lane is on another machine")
-            return await connect_uds(place, limits)
-        host = address.rpartition(":")[0].removeprefix("[").removesuffix("]")
-        return await connect_tcp(host, int(place), limits)
+            tls = self._used_tls
+            is_plain = self._lanes.get(TLS_TAG) == TLS_SERVER
+            link = await connect_uds(place, limits, None if is_plain else tls, host)
+            if is_plain and tls is not None:
+                _check_user(link)
+            return link
+        return await connect_tcp(host, int(place), limits, self._used_tls)
+
+
+def _check_user(link: Link) -> None:
+    """The socket's path is only what the registry says; who listens there, the kernel says. Raises CarrierLost."""
+    caller = link.caller
+    if caller is None or caller.name != f"uid:{os.getuid()}":
+        link.abort()
+        raise CarrierLost("its uds lane belongs to another user, and is not believed without TLS")
 
 
 def _check_hello(packet: bytes, kind: str, address: str) -> None:

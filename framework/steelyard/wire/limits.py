@@ -25,6 +25,10 @@ _RANGES: dict[str, tuple[float, float]] = {
     "attachments": (0, 1024),
     "attachment_bytes": (0, 1 * MIB),
     "stream_window_bytes": (1 * KIB, 256 * MIB),
+    "connections": (1, 1_000_000),
+    "strangers": (1, 65_536),
+    "calls_per_s": (0, 1e9),
+    "connects_per_s": (0, 1e9),
     "heartbeat_interval_s": (0.01, 3600.0),
     "connect_timeout_s": (0.01, 600.0),
     "backoff_base_s": (0.001, 60.0),
@@ -46,6 +50,13 @@ class WireLimits:
     ``attachments``, ``attachment_bytes``: how many, and how long they are together when encoded.
     ``stream_window_bytes``: how much of one stream may be under way or unread; a slow reader costs no more than this
     and one item.
+    ``connections``: how many a provider serves at a time; one more is closed at once. An idle one costs 7 KB.
+    ``strangers``: of them, and of TLS handshakes, how many may be under way before their HELLO has come. One more takes
+    the place of the oldest when that has had a second, and is closed otherwise (see ``strangers``).
+    ``calls_per_s``: what a provider takes on one connection on average (a second's worth at once); the rest is
+    RESOURCE_EXHAUSTED. 0: no bound, because a consumer's connection carries the calls of all its users.
+    ``connects_per_s``: the same for connections that come by the lanes, before a handshake is begun. 0: no bound,
+    because after a provider's restart all its consumers come at once; a TLS handshake takes about 1 ms of a core.
     ``heartbeat_interval_s``: a side that has heard nothing for so long asks; after 3 intervals of silence the
     connection is lost. It must be longer than the longest time that a handler blocks its event loop.
     ``connect_timeout_s``: for a connection with its first message.
@@ -60,6 +71,10 @@ class WireLimits:
     attachments: int = 64
     attachment_bytes: int = 16 * KIB
     stream_window_bytes: int = 256 * KIB
+    connections: int = 65_536
+    strangers: int = 4096
+    calls_per_s: float = 0.0
+    connects_per_s: float = 0.0
     heartbeat_interval_s: float = 3.0
     connect_timeout_s: float = 5.0
     backoff_base_s: float = 0.1

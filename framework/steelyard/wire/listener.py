@@ -7,18 +7,21 @@ import asyncio
 import contextlib
 import logging
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import grpc
 import grpc.aio
 
 from steelyard.errors import ListenError
+from steelyard.guard import Rate
 from steelyard.invoke import Invoker
 from steelyard.model import LoadReport
+from steelyard.security import Credentials, Tls
 
-from .grpc_carrier import EXCHANGE, GrpcServerCarrier, server_options
-from .lane import socket_path
+from .door import Door
+from .grpc_carrier import EXCHANGE, GrpcServerCarrier, server_credentials, server_options
+from .lane import TLS_MUTUAL, TLS_SERVER, TLS_TAG, socket_path
 from .limits import WireLimits
 from .serving import Acceptor
 from .socket_carrier import Link
@@ -44,7 +47,8 @@ class Listener:
     *handlers* are further gRPC handlers for the same port (health, reflection). Port 0 picks a free one. *lanes* are
     the fast ways in beside gRPC, any of ``tcp`` and ``uds``; *lane_port* is the port of the first. A lane that cannot
     be had is left out and logged. *identity* (``host:port`` as registered) is how a consumer knows that it has come to
-    the right provider by a lane.
+    the right provider by a lane. *credentials*: every way in speaks TLS, but for the Unix socket of a provider that
+    asks for no certificate (see ``LaneConnector``).
     """
 
     def __init__(
@@ -58,7 +62,12 @@ class Listener:
         handlers: Sequence[Any] = (),
         lanes: Sequence[str] = (),
         lane_port: int = 0,
+        credentials: Credentials | None = None,
     ) -> None:
+        if credentials is not None:
+            credentials.check_for_provider()
+        self._tls = None if credentials is None else Tls(credentials)
+        self._doors: list[Door] = []
         self.host = host
         self.port = port
         self.limits = limits or WireLimits()
@@ -77,6 +86,13 @@ class Listener:
     def lanes(self) -> Mapping[str, str]:
         """The lanes that are open: ``{"tcp": port, "uds": path}``."""
         return dict(self._lanes)
+
+    @property
+    def offer(self) -> Mapping[str, str]:
+        """What a LaneConnector wants to know: the lanes, and ``tls``."""
+        if self._tls is None:
+            return self.lanes
+        return {**self._lanes, TLS_TAG: TLS_MUTUAL if self._tls.is_mutual else TLS_SERVER}
 
     @property
     def identity(self) -> str:
@@ -118,7 +134,10 @@ class Listener:
             handlers=(exchange, *self._handlers, PlainHandler(acceptor)), options=server_options(self.limits)
         )
         try:
-            self.port = server.add_insecure_port(self.address)
+            if self._tls is None:
+                self.port = server.add_insecure_port(self.address)
+            else:
+                self.port = server.add_secure_port(self.address, server_credentials(self._tls))
         except RuntimeError as error:
             raise ListenError(
                 f"cannot listen on {self.address}: another process (another provider?) has the port, or this machine "
@@ -132,17 +151,29 @@ class Listener:
     async def _open_lanes(self, acceptor: Acceptor) -> None:
         loop = asyncio.get_running_loop()
 
+        rate = Rate(self.limits.connects_per_s, loop.time()) if self.limits.connects_per_s else None
+
+        def enter(link: Link) -> None:
+            self._serve(acceptor, link)
+
+        def admits() -> bool:
+            return rate is None or rate.admits(loop.time())
+
         def link() -> Link:
-            return Link(self.limits, lambda opened: self._serve(acceptor, opened))
+            return Link(self.limits, enter if admits() else Link.abort)
 
         for kind in self._wanted_lanes:
+            knock: Callable[[], asyncio.BaseProtocol] = link
+            if self._tls is not None and (kind == "tcp" or self._tls.is_mutual):
+                self._doors.append(Door(self._tls, self.limits, enter, admits))
+                knock = self._doors[-1].knock
             try:
                 if kind == "tcp":
-                    server = await loop.create_server(link, self.host, self._lane_port, backlog=_BACKLOG)
+                    server = await loop.create_server(knock, self.host, self._lane_port, backlog=_BACKLOG)
                     place = str(server.sockets[0].getsockname()[1])
                 else:
                     place = socket_path(self.port)
-                    server = await loop.create_unix_server(link, place, backlog=_BACKLOG)
+                    server = await loop.create_unix_server(knock, place, backlog=_BACKLOG)
             except OSError as error:
                 log.warning("%s: no %s lane: %s", self.address, kind, error)
                 continue
@@ -159,6 +190,9 @@ class Listener:
         lanes, self._lanes = self._lanes, {}
         for server in servers:
             server.close()
+        doors, self._doors = self._doors, []
+        for door in doors:
+            await door.close()
         if "uds" in lanes:
             with contextlib.suppress(OSError):
                 os.unlink(lanes["uds"])

@@ -21,6 +21,7 @@ from .limits import WireLimits
 from .mux import Called, Cancelled, Completed, Credited, Drained, InFlight, ProviderSide, Received
 from .mux.provider import load_frame
 from .socket_carrier import Link
+from .strangers import FAIR_SHARE, Strangers
 from .streaming import ReceivedStream, StreamBuffer
 from .tally import Tally
 
@@ -45,6 +46,10 @@ class Acceptor:
         self.in_flight = InFlight(self.tally.latencies.estimate, self.tally.refused)
         self.is_draining = False
         self.connections: set[ProviderConnection] = set()
+        self.refused = 0  # connections, for want of a place
+        self._strangers: Strangers[ProviderConnection] = Strangers(
+            limits.strangers, limits.connect_timeout_s * FAIR_SHARE
+        )
         self._lingering: set[asyncio.Task[Any]] = set()
         self._calm: asyncio.Event | None = None
         self._empty = asyncio.Event()
@@ -52,8 +57,16 @@ class Acceptor:
 
     async def serve(self, carrier: Carrier | Link) -> str:
         """Serves one connection until it ends; returns why it did."""
+        if len(self.connections) >= self.limits.connections:
+            self.refused += 1
+            await carrier.close()
+            return f"{self.limits.connections} connections are served already"
         connection = ProviderConnection(carrier, self)
         self.connections.add(connection)
+        leaves = self._strangers.add(connection, time.monotonic())
+        if leaves is not None:
+            self.refused += 1
+            leaves.stop(f"{self.limits.strangers} connections have not said HELLO yet")
         self._empty.clear()
         if self._latest_load is not None:
             report, at_s = self._latest_load
@@ -63,10 +76,15 @@ class Acceptor:
         try:
             return await connection.run()
         finally:
+            self._strangers.discard(connection)
             self.connections.discard(connection)
             if not self.connections:
                 self._empty.set()
             self.check_calm()
+
+    def introduced(self, connection: ProviderConnection) -> None:
+        """Its HELLO has come."""
+        self._strangers.discard(connection)
 
     def publish_load(self, report: LoadReport) -> None:
         """Pushes *report* to every consumer, now and when one connects. Raises ValueError for one above 16 KiB."""
@@ -137,6 +155,7 @@ class ProviderConnection(Connection):
             now_s=time.monotonic(),
             identity=acceptor.identity,
             in_flight=acceptor.in_flight,
+            caller=getattr(carrier, "caller", None),
         )
         super().__init__(carrier, side)
         self._acceptor = acceptor
@@ -146,6 +165,7 @@ class ProviderConnection(Connection):
         self._paused: asyncio.Future[None] | None = None
         self._inbound: dict[int, StreamBuffer] = {}  # of calls whose callers stream
         self.has_drained = False
+        self._hello: asyncio.TimerHandle | None = self._loop.call_later(acceptor.limits.connect_timeout_s, self._late)
 
     def load(self, frame: bytes) -> None:
         self._side.load(frame)
@@ -181,6 +201,14 @@ class ProviderConnection(Connection):
             elif isinstance(event, Drained):
                 self.has_drained = True
                 self._acceptor.check_calm()
+
+        if self._hello is not None and self._side.peer is not None:
+            self._hello.cancel()
+            self._hello = None
+            self._acceptor.introduced(self)
+
+    def _late(self) -> None:
+        self.stop(f"no HELLO within {self._acceptor.limits.connect_timeout_s:g} s")
 
     def _with_stream(self, call_id: int, invocation: Invocation) -> Invocation:
         self._inbound[call_id] = buffer = StreamBuffer()
@@ -300,6 +328,8 @@ class ProviderConnection(Connection):
                 self._unblock(call_id)
 
     def _ended(self, reason: str) -> None:
+        if self._hello is not None:
+            self._hello.cancel()
         self._side.abandon()
         for task in list(self._tasks.values()):
             task.cancel()

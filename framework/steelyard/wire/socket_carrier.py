@@ -14,10 +14,14 @@ import asyncio
 import contextlib
 import os
 import socket
+import ssl
 import struct
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 from weakref import WeakKeyDictionary
+
+from steelyard.model import Identity
+from steelyard.security import Tls, identity_of_certificate, identity_of_process
 
 from .carrier import CarrierLost
 from .frames import ProtocolError
@@ -25,6 +29,7 @@ from .limits import MIB, WireLimits
 
 _LENGTH = struct.Struct(">I")
 _HEAD = struct.Struct(">IBI")
+_PEER = struct.Struct("iII")  # Linux's ucred: process, user, group
 _ARRAY_32 = 0xDD
 _HEAD_BYTES = 5  # of the packet itself
 
@@ -97,6 +102,26 @@ class Link(asyncio.BufferedProtocol):
         self._error: Exception | None = None
         self.is_congested = False
 
+    def prepare(self) -> None:
+        """To be called where bytes may come before ``connection_made``: after a TLS handshake they do."""
+        self._buffers = _buffers_of(asyncio.get_running_loop())
+
+    @property
+    def caller(self) -> Identity | None:
+        """Who is at the other end: by its certificate, or by the kernel's word on a Unix socket."""
+        transport = self._transport
+        secured = transport.get_extra_info("ssl_object")
+        if secured is not None:
+            return identity_of_certificate(secured.getpeercert())
+        own = transport.get_extra_info("socket")
+        if own is None or own.family != socket.AF_UNIX or not hasattr(socket, "SO_PEERCRED"):
+            return None
+        try:
+            facts = own.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size)
+        except OSError:  # gone already
+            return None
+        return identity_of_process(_PEER.unpack(facts)[1])
+
     def attach(self, receiver: Receiver) -> None:
         """From now on *receiver* gets the packets. What came before is not lost: reading begins here."""
         self._receiver = receiver
@@ -112,7 +137,7 @@ class Link(asyncio.BufferedProtocol):
         """The first packet, before ``attach``, to which it is given again. Raises CarrierLost."""
         while (packet := self._first()) is None:
             if self._is_over:
-                raise CarrierLost("the other side closed the connection without a word")
+                raise CarrierLost(f"the other side closed the connection without a word{_because(self._error)}")
             self._spoken = asyncio.get_running_loop().create_future()
             await self._spoken
         return packet
@@ -233,7 +258,7 @@ class Link(asyncio.BufferedProtocol):
     def _hear_early(self, data: memoryview) -> None:
         """Also a transport that was told to pause may have one read under way."""
         self._early += data
-        if len(self._early) > _EARLY_BYTES:
+        if len(self._early) > _EARLY_BYTES and self._transport is not None:
             self._transport.pause_reading()
         self._speak()
 
@@ -256,7 +281,11 @@ class Link(asyncio.BufferedProtocol):
     def connection_lost(self, error: Exception | None) -> None:
         if self._closed is not None and not self._closed.done():
             self._closed.set_result(None)
-        self._end(None if error is None else CarrierLost(f"{type(error).__name__}: {error}"))
+        lost = None
+        if error is not None:
+            lost = CarrierLost(told(error) if isinstance(error, ssl.SSLError) else f"{type(error).__name__}: {error}")
+            lost.__cause__ = error
+        self._end(lost)
 
     def pause_writing(self) -> None:
         self.is_congested = True
@@ -321,21 +350,46 @@ def packet_bytes(limits: WireLimits) -> int:
     return min(2 * limits.message_bytes + 2 * MIB, 2**31 - 1)
 
 
-async def connect_tcp(host: str, port: int, limits: WireLimits) -> Link:
+async def connect_tcp(host: str, port: int, limits: WireLimits, tls: Tls | None = None) -> Link:
     """Raises CarrierLost."""
     loop = asyncio.get_running_loop()
     try:
-        _, link = await loop.create_connection(lambda: Link(limits), host, port)
+        _, link = await loop.create_connection(lambda: Link(limits), host, port, **_secured(tls, host, limits))
     except OSError as error:
-        raise CarrierLost(f"tcp {host}:{port}: {error}") from error
+        raise CarrierLost(f"tcp {host}:{port}: {told(error)}") from error
     return link
 
 
-async def connect_uds(path: str, limits: WireLimits) -> Link:
-    """Raises CarrierLost."""
+async def connect_uds(path: str, limits: WireLimits, tls: Tls | None = None, host: str = "") -> Link:
+    """*host*: whose certificate it must be, where there is TLS. Raises CarrierLost."""
     loop = asyncio.get_running_loop()
     try:
-        _, link = await loop.create_unix_connection(lambda: Link(limits), path)
+        _, link = await loop.create_unix_connection(lambda: Link(limits), path, **_secured(tls, host, limits))
     except OSError as error:
-        raise CarrierLost(f"uds {os.path.basename(path)}: {error}") from error
+        raise CarrierLost(f"uds {os.path.basename(path)}: {told(error)}") from error
     return link
+
+
+def _secured(tls: Tls | None, host: str, limits: WireLimits) -> dict[str, Any]:
+    if tls is None:
+        return {}
+    return {
+        "ssl": tls.client_context(),
+        "server_hostname": tls.server_name or host,
+        "ssl_handshake_timeout": limits.connect_timeout_s,
+    }
+
+
+def told(error: BaseException) -> str:
+    """What went wrong while connecting; of a failed handshake, in words that name the side at fault."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"its certificate is not believed: {error.verify_message}"
+    if isinstance(error, ssl.SSLError):
+        return f"no TLS could be agreed on: {(error.reason or str(error)).replace('_', ' ').lower()}"
+    return str(error) or type(error).__name__
+
+
+def _because(error: Exception | None) -> str:
+    """TLS 1.3 tells a caller that its certificate is not taken only after it believes to be in."""
+    cause = error.__cause__ if isinstance(error, CarrierLost) else None
+    return f" ({told(cause)})" if isinstance(cause, ssl.SSLError) else ""

@@ -22,6 +22,7 @@ import grpc.aio
 
 from steelyard.errors import DeadlineExceeded, InternalError, Overloaded, RemoteError, RpcError, Unavailable
 from steelyard.model import Invocation, Reply
+from steelyard.security import identity_of_grpc
 from steelyard_registry.node import ServiceKey
 
 from .serving import Acceptor
@@ -70,6 +71,7 @@ class PlainHandler(grpc.GenericRpcHandler):  # type: ignore[misc]
                 body=body,
                 deadline_at=deadline_at,
                 attachments=self._attachments(metadata),
+                caller=identity_of_grpc(context.auth_context()),
             )
             self._admit(invocation)
             await _answer(await acceptor.invoker(invocation), acceptor.limits.message_bytes, context)

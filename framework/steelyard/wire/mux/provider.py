@@ -6,7 +6,8 @@ import math
 from collections.abc import Callable
 
 from steelyard.errors import InvalidArgument, Overloaded, RpcError, Status
-from steelyard.model import NOTHING, Invocation, Reply
+from steelyard.guard import Rate
+from steelyard.model import NOTHING, Identity, Invocation, Reply
 
 from ..frames import (
     DRAIN,
@@ -74,9 +75,17 @@ class ProviderSide(Side):
     """
 
     def __init__(
-        self, limits: WireLimits, *, now_s: float, identity: str = "", in_flight: InFlight | None = None
+        self,
+        limits: WireLimits,
+        *,
+        now_s: float,
+        identity: str = "",
+        in_flight: InFlight | None = None,
+        caller: Identity | None = None,
     ) -> None:
         super().__init__(limits, identity, now_s)
+        self._caller = caller
+        self._rate = Rate(limits.calls_per_s, now_s) if limits.calls_per_s else None
         self._live: dict[int, LiveCall] = {}
         self.deadlines = Deadlines(self._live)
         self._total = in_flight or InFlight()
@@ -128,7 +137,7 @@ class ProviderSide(Side):
         name = self._methods.get(frame.ref)
         if name is None:
             raise ProtocolError(f"call {call_id} names method {frame.ref}, which was never introduced")
-        refusal = self._refusal(frame)
+        refusal = self._refusal(frame) if self._rate is None or self._rate.admits(now_s) else self._too_many()
         if refusal is not None:
             return self._refuse(call_id, *refusal)
         self._live[call_id] = LiveCall(self._window_bytes, frame.has_items)
@@ -152,7 +161,9 @@ class ProviderSide(Side):
             attachments = decode_names(frame.attachments, most=self.limits.attachments)
         service, method = self._methods[frame.ref]
         # By position: half the price of keywords, and one is made for every call.
-        invocation = Invocation(service, method, (), frame.body, deadline_at, attachments, frame.priority)
+        invocation = Invocation(
+            service, method, (), frame.body, deadline_at, attachments, frame.priority, None, None, None, self._caller
+        )
         events.append(Called(frame.id, invocation, frame.has_items))
 
     def _refusal(self, frame: Call) -> tuple[Status, str] | None:
@@ -174,6 +185,9 @@ class ProviderSide(Side):
         if self._has_drained:
             return Status.UNAVAILABLE, "the provider is draining"
         return None
+
+    def _too_many(self) -> tuple[Status, str]:
+        return Status.RESOURCE_EXHAUSTED, f"more than {self.limits.calls_per_s:g} calls a second on one connection"
 
     def _other(self, frame: AnyFrame, events: list[Event]) -> None:
         if isinstance(frame, Cancel):
