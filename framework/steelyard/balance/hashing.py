@@ -32,8 +32,9 @@ def hash_key(value: Any) -> int:
     """The 64-bit hash of a hash key's value.
 
     Takes None, bool, int, float, str, bytes, enums, UUIDs, dates, Decimals and tuples or lists of these; anything with
-    ``__index__`` (numpy integers) hashes as the int it stands for. Raises InvalidArgument for other types:
-    their repr may hold a memory address, which would give each process its own idea of the key's home.
+    ``__index__`` (numpy integers) hashes as the int it stands for, and a numpy array by its type, shape and bytes (an
+    embedding can be the key of a cache). Raises InvalidArgument for other types: their repr may hold a memory address,
+    which would give each process its own idea of the key's home.
     """
     return int.from_bytes(blake2b(_encoded(value), digest_size=8, key=_KEY).digest(), "big")
 
@@ -72,15 +73,31 @@ def _encoded(value: Any) -> bytes:
         case tuple() | list():
             parts = [_encoded(item) for item in value]
             return b"t" + b"".join(b"%d:" % len(part) + part for part in parts)
+    if type(value).__module__ == "numpy":
+        return _encoded_numpy(value)
     if hasattr(value, "__index__"):
-        return b"i%d" % index(value)
-    if hasattr(value, "__float__") and type(value).__module__ == "numpy":
-        return b"f" + float(value).hex().encode()
+        try:
+            return b"i%d" % index(value)
+        except TypeError:  # it has the method and is no number for all that: a tensor of many
+            pass
     if type(value).__module__ in _PLAIN_MODULES:
         return f"o{type(value).__name__}:{value}".encode()
     raise InvalidArgument(
         f"hash key of type {type(value).__name__}: only None, bool, int, float, str, bytes, enums, UUIDs, dates, "
         f"Decimals and tuples of these hash alike in every process"
+    )
+
+
+def _encoded_numpy(value: Any) -> bytes:
+    """A scalar as the number it stands for, an array by what it is and holds. numpy is not loaded for this."""
+    kind = getattr(getattr(value, "dtype", None), "kind", "")
+    if getattr(value, "shape", ()) == () and kind in "iufb":
+        return _encoded(value.item())
+    # Of these the bytes are the value; of objects they are addresses.
+    if kind and kind in "iufbcSUMm":
+        return f"a{value.dtype.str}{value.shape}:".encode() + bytes(value.tobytes())
+    raise InvalidArgument(
+        f"hash key of numpy's type {getattr(value, 'dtype', type(value).__name__)}: its bytes are no value"
     )
 
 

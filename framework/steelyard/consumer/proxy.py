@@ -138,8 +138,8 @@ def _opener(service: str, spec: MethodSpec, timeout_s: float, options: CallOptio
             bound = (*bound[:stream_at], items, *bound[stream_at + 1 :])
         deadline_at = clock() + own_timeout_s
         outer = get_serving()
-        if outer is not None and outer.deadline_at < deadline_at:
-            deadline_at = outer.deadline_at
+        if outer is not None and outer.invocation.deadline_at < deadline_at and not outer.is_over:
+            deadline_at = outer.invocation.deadline_at
         key = None if hash_at is None else hash_key(bound[hash_at])
         return Invocation(service, name, bound, None, deadline_at, attachments, priority, key, spec)
 

@@ -15,6 +15,7 @@ from steelyard.errors import DeadlineExceeded, Overloaded
 from steelyard.guard import ConcurrencyLimit, Ending
 from steelyard.invoke import Filter, Invoker
 from steelyard.model import Invocation, Reply
+from steelyard.telemetry import WatchedStream
 
 Limits = Mapping[tuple[str, str], ConcurrencyLimit]
 """Limits by (service key, method). A method that is not there has none."""
@@ -34,8 +35,8 @@ run_time: ContextVar[RunTime | None] = ContextVar("steelyard_run_time", default=
 
 
 def server_limit(limits: Limits, clock: Callable[[], float]) -> Filter:
-    """Lets in what each method's law admits; the rest is RESOURCE_EXHAUSTED with ``retry_after_s``. A stream counts
-    until it is open: from then on its reader sets the pace."""
+    """Lets in what each method's law admits; the rest is RESOURCE_EXHAUSTED with ``retry_after_s``. A stream counts for
+    as long as it is open, and says nothing of the latency: its reader sets the pace."""
 
     def limit(invocation: Invocation, following: Invoker) -> Awaitable[Reply]:
         law = limits.get((invocation.service, invocation.method))
@@ -57,10 +58,14 @@ async def _limited(
     run_time.set(ran)
     mark, began_s = law.began(invocation.priority), clock()
     ending = Ending.IGNORED
+    is_open = False
     try:
         reply = await following(invocation)
-        ending = Ending.SUCCESS if reply.stream is None else Ending.IGNORED
-        return reply
+        if reply.stream is None:
+            ending = Ending.SUCCESS
+            return reply
+        is_open = True
+        return Reply(stream=WatchedStream(reply.stream, lambda _: law.ended(mark, Ending.IGNORED, 0.0, clock())))
     except (DeadlineExceeded, Overloaded):
         ending = Ending.DROPPED
         raise
@@ -70,4 +75,5 @@ async def _limited(
         raise
     finally:
         now_s = clock()
-        law.ended(mark, ending, now_s - began_s, now_s, ran_s=ran.seconds)
+        if not is_open:
+            law.ended(mark, ending, now_s - began_s, now_s, ran_s=ran.seconds)

@@ -86,6 +86,22 @@ def gpu_source(nvml: Any, environ: Mapping[str, str] = os.environ) -> Callable[[
     return measure
 
 
+def accelerator_facts(nvml: Any | None, environ: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """The driver's version, and the memory in bytes of the smallest device (or slice) that this process may use;
+    nothing where NVML does not say."""
+    facts: dict[str, str] = {}
+    if nvml is None:
+        return facts
+    try:
+        facts["driver"] = _text(nvml.nvmlSystemGetDriverVersion())
+        parts = [part for handle in _visible(nvml, environ) for part in _slices(nvml, handle) or [handle]]
+        if parts:
+            facts["accelerator_memory"] = str(min(int(nvml.nvmlDeviceGetMemoryInfo(part).total) for part in parts))
+    except nvml.NVMLError as error:
+        log.debug("NVML does not tell everything of its devices: %s", error)
+    return facts
+
+
 def _busy(nvml: Any, handles: Sequence[Any]) -> float:
     return sum(float(nvml.nvmlDeviceGetUtilizationRates(each).gpu) for each in handles) / len(handles) / 100.0
 

@@ -10,6 +10,7 @@ Format: cgroups(7), proc_pid_mountinfo(5); Documentation/admin-guide/cgroup-v2.r
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -19,14 +20,25 @@ CGROUP_ROOT = Path("/sys/fs/cgroup")
 
 # Version 1 writes "no limit" as the largest multiple of a page that fits in 63 bits; anything near it is none.
 _NO_MEMORY_LIMIT = 1 << 60
+_READ_BYTES = 1 << 16
 
 
 def read_text(path: Path) -> str | None:
     """The file's text, or None where it cannot be read: a controller that is off, a group just removed, no right."""
+    # Without Path.read_text's buffer and decoder: sixteen files a sample, and twice the time.
     try:
-        return path.read_text(encoding="utf-8", errors="replace")
+        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
         return None
+    try:
+        parts = [os.read(file, _READ_BYTES)]
+        while parts[-1]:
+            parts.append(os.read(file, _READ_BYTES))
+    except OSError:
+        return None
+    finally:
+        os.close(file)
+    return b"".join(parts).decode("utf-8", "replace")
 
 
 def read_number(path: Path) -> int | None:
@@ -110,11 +122,21 @@ class Cgroups:
     def __init__(self, pid: int | str = "self", proc_root: Path = PROC_ROOT, cgroup_root: Path = CGROUP_ROOT) -> None:
         self._proc = proc_root / str(pid)
         self._mounts = _read_mounts(self._proc / "mountinfo", cgroup_root)
+        self._membership: str | None = None
+        self._found: dict[str, Group | None] = {}
 
     def group(self, controller: str) -> Group | None:
         """The group whose files for *controller* (cpu, cpuacct, memory) bind the process; None without cgroups."""
+        membership = read_text(self._proc / "cgroup") or ""
+        if membership != self._membership:
+            self._membership, self._found = membership, {}
+        if controller not in self._found:
+            self._found[controller] = self._group(controller, membership)
+        return self._found[controller]
+
+    def _group(self, controller: str, membership: str) -> Group | None:
         v2_path = None
-        for line in (read_text(self._proc / "cgroup") or "").splitlines():
+        for line in membership.splitlines():
             _, _, rest = line.partition(":")
             controllers, _, path = rest.partition(":")
             if not controllers:

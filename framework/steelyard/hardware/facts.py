@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from .accelerator import accelerator_facts
 from .cgroup import PROC_ROOT, read_text
 from .machine import physical_cores
 
@@ -28,7 +29,7 @@ FACTS = {
     "host": "one machine's identity: equal for all containers on it, another after a reboot",
     "container": "kubernetes, docker, podman, lxc, container, or bare",
     "driver": "the version of the accelerators' driver",
-    "accelerator_memory": "bytes of memory of one accelerator, the smallest",
+    "accelerator_memory": "bytes of memory of one accelerator or slice, the smallest",
     "rack": "where in the zone, from $STEELYARD_RACK or /etc/steelyard/rack",
 }
 """Every fact and what it says. As a tag each has the prefix ``hw.``; what is not known has no tag."""
@@ -60,7 +61,7 @@ def detect_facts(
         "host": host_identity(proc_root),
         "container": container(proc_root, root, environ),
         "rack": environ.get("STEELYARD_RACK", "").strip() or _first_line(rack_file),
-        **accelerator_facts(nvml),
+        **accelerator_facts(nvml, environ),
     }
     found.update(overrides or {})
     return {f"hw.{name}": value for name, value in found.items() if value}
@@ -89,22 +90,6 @@ def container(proc_root: Path = PROC_ROOT, root: Path = Path("/"), environ: Mapp
     return named if re.fullmatch(r"[A-Za-z0-9_.-]+", named) else "bare"
 
 
-def accelerator_facts(nvml: Any | None) -> dict[str, str]:
-    """The driver's version and one device's memory; nothing where NVML does not say."""
-    if nvml is None:
-        return {}
-    facts = {}
-    try:
-        facts["driver"] = _plain(nvml.nvmlSystemGetDriverVersion())
-        handles = [nvml.nvmlDeviceGetHandleByIndex(index) for index in range(nvml.nvmlDeviceGetCount())]
-        sizes = [int(nvml.nvmlDeviceGetMemoryInfo(handle).total) for handle in handles]
-        if sizes:
-            facts["accelerator_memory"] = str(min(sizes))
-    except nvml.NVMLError:
-        pass
-    return facts
-
-
 def _first_line(path: Path) -> str:
     lines = (read_text(path) or "").splitlines()
     return lines[0].strip() if lines else ""
@@ -112,7 +97,3 @@ def _first_line(path: Path) -> str:
 
 def _text(number: int | None) -> str:
     return "" if number is None else str(number)
-
-
-def _plain(value: str | bytes) -> str:
-    return value.decode() if isinstance(value, bytes) else value

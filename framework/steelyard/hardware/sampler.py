@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
+from typing import TypeVar
 
 from steelyard.errors import ConfigError
 from steelyard.model import LoadReport
@@ -25,6 +26,8 @@ from .source import Measure, Source
 from .usage import CEILING, CpuMeter, MemoryUse, memory_use
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 _RESERVED = ("cpu", "memory", "throttled", "psi_cpu", "psi_memory")
 # What a model told of itself is believed for so long; a model that has stopped telling is unknown.
@@ -59,7 +62,7 @@ class Sampler:
         self._sources: dict[str, Source] = {}
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
-        self._has_complained = False
+        self._complained: set[str] = set()
         # One tuple, swapped whole, so that a reader never sees the values of one moment with the time of another.
         self._newest: tuple[Mapping[str, float], float | None, MemoryUse | None] = (MappingProxyType({}), None, None)
 
@@ -164,17 +167,25 @@ class Sampler:
         return LoadReport(utilization, in_flight, queue_depth, age_s, calls_per_s, errors_per_s)
 
     def _own(self) -> tuple[dict[str, float], MemoryUse | None]:
-        try:
-            cpu, throttled = self._cpu.sample(), self._cpu.throttled
-            memory = memory_use(self._cgroups, self._proc_root)
-            shares = dict(self._pressure.sample())
-        except Exception:  # a kernel file of an unforeseen form must not end the thread
-            if not self._has_complained:
-                self._has_complained = True
-                log.warning("cpu and memory cannot be measured and are reported as unknown", exc_info=True)
-            return {}, None
-        own = {"cpu": cpu, "throttled": throttled, "memory": None if memory is None else memory.share}
+        memory = self._part("memory", lambda: memory_use(self._cgroups, self._proc_root), None)
+        own = {
+            "cpu": self._part("cpu", self._cpu.sample, None),
+            "throttled": self._cpu.throttled,
+            "memory": None if memory is None else memory.share,
+        }
+        nothing: Mapping[str, float] = {}
+        shares = dict(self._part("pressure", self._pressure.sample, nothing))
         return shares | {name: share for name, share in own.items() if share is not None}, memory
+
+    def _part(self, name: str, measure: Callable[[], T], unknown: T) -> T:
+        """One of the own measurements. A kernel file of an unforeseen form costs that one, and not the thread."""
+        try:
+            return measure()
+        except Exception:
+            if name not in self._complained:
+                self._complained.add(name)
+                log.warning("the utilization %r cannot be measured and is reported as unknown", name, exc_info=True)
+            return unknown
 
     def _run(self) -> None:
         wait_s = self.interval_s

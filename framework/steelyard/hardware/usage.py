@@ -62,6 +62,7 @@ class CpuMeter:
 
     def sample(self) -> float | None:
         """The busy share since the last sample, in [0, 1.5]. None at first, and where nothing could be read."""
+        self.throttled = None
         cores = usable_cores(self._pid, self._proc_root)
         if cores is None:
             return None

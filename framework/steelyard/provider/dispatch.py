@@ -20,13 +20,13 @@ from steelyard.filter import (
     server_tracing,
 )
 from steelyard.guard import ConcurrencyLimit
-from steelyard.invoke import Invoker, Position, Stack
+from steelyard.invoke import Invoker, Position, Stack, serving
 from steelyard.model import Invocation, Reply, ServiceSpec
 from steelyard.service import BoundMethod
 from steelyard.telemetry import Telemetry, WatchedStream
 from steelyard_registry.node import ServiceKey
 
-from .admission import Limit, limit_for
+from .admission import MOST_STREAMS, Limit, limit_for
 from .batching import Batcher
 from .life import Life
 from .pool import HandlerPool
@@ -45,6 +45,7 @@ class Dispatcher:
         *,
         limit: Limit = None,
         queue: int = 1024,
+        streams: int | None = MOST_STREAMS,
     ) -> None:
         self._services: dict[str, ServiceSpec] = {}
         self._keys: dict[str, list[str]] = {}
@@ -58,6 +59,7 @@ class Dispatcher:
         self._telemetry = telemetry
         self._clock = clock
         self._limit = limit
+        self._streams = streams
         self._queue = queue
         self._uses_pool = False
         own = Stack(
@@ -84,7 +86,7 @@ class Dispatcher:
             self._methods[key, name] = method
             self._codecs[key, name] = codecs[name]
             self._uses_pool |= not method.is_async
-            limit = limit_for(method, self._limit, self._pool.threads)
+            limit = limit_for(method, self._limit, self._pool.threads, self._streams)
             if limit is not None:
                 self.limits[key, name] = limit
             if method.batch is not None:
@@ -180,7 +182,14 @@ class Dispatcher:
             raise
         if reply.stream is None:
             return reply
-        return Reply(stream=WatchedStream(reply.stream, lambda error: self._note(invocation.service, method, error)))
+        served = serving.get()
+
+        def ended(error: BaseException | None) -> None:
+            self._note(invocation.service, method, error)
+            if served is not None:
+                served.is_over = True
+
+        return Reply(stream=WatchedStream(reply.stream, ended))
 
     def _note(self, service: str, method: BoundMethod, error: BaseException | None) -> None:
         """Whether the device has failed is the life's to say; what the contract declares is an answer."""

@@ -38,6 +38,7 @@ from steelyard.telemetry import Telemetry, telemetry_for
 from steelyard.wire import Listener, WireLimits, offer_tags
 from steelyard_registry import Hardware, Node, NodeState, Registry
 
+from .admission import MOST_STREAMS
 from .announce import hosts, node_for
 from .dispatch import Dispatcher
 from .exports import Exports
@@ -73,9 +74,10 @@ class Provider:
     detected, key by key (kind, model, cores, quota, memory, accelerators, and the tags of ``hardware.FACTS``).
     ``threads`` and ``queue`` bound the pool of handlers that block, and the calls of each method that may wait for it.
     ``limit``: the concurrency limit of methods (None: handlers that block and batches have one; False: none has;
-    settings: all but streams). ``utilization`` adds named sources of load, each a function that gives a busy share in
-    [0, 1], or None when it cannot tell. ``drain_s``: how long accepted calls may take on the way out. ``lane_port``:
-    the port of the fast lane beside gRPC (0: any free one; None: no lanes, neither TCP nor a Unix socket).
+    settings: all but streams). ``streams``: how many streams of one method may be open at once (None: any number).
+    ``utilization`` adds named sources of load, each a function that gives a busy share in [0, 1], or None when it
+    cannot tell. ``drain_s``: how long accepted calls may take on the way out. ``lane_port``: the port of the fast lane
+    beside gRPC (0: any free one; None: no lanes, neither TCP nor a Unix socket).
     ``credentials``: every way in speaks TLS (None: what ``$STEELYARD_TLS_CERTIFICATE`` and its like say).
     """
 
@@ -99,6 +101,7 @@ class Provider:
         drain_s: float = 10.0,
         stack: Callable[[Stack], Stack] | None = None,
         limit: ConcurrencySettings | bool | None = None,
+        streams: int | None = MOST_STREAMS,
         lane_port: int | None = 0,
         credentials: Credentials | None = None,
     ) -> None:
@@ -121,6 +124,7 @@ class Provider:
         self._zone = detect_zone() if zone is None else text("zone", zone)
         self._weight = _checked_weight(weight)
         self._drain_s = seconds("drain_s", drain_s)
+        streams = None if streams is None else whole_number("streams", streams, 1, 1_000_000)
         instance("limit", limit, ConcurrencySettings | bool | None, "ConcurrencySettings, True, False or None")
         self._limits = WireLimits() if limits is None else instance("limits", limits, WireLimits, "a WireLimits")
         if stack is not None:
@@ -129,7 +133,14 @@ class Provider:
         threads = min(32, (os.cpu_count() or 1) + 4) if threads is None else threads
         self._pool = HandlerPool(threads, queue, time.monotonic)
         self._dispatcher = Dispatcher(
-            self._telemetry, self._pool, time.monotonic, lambda: self.address, stack, limit=limit, queue=queue
+            self._telemetry,
+            self._pool,
+            time.monotonic,
+            lambda: self.address,
+            stack,
+            limit=limit,
+            queue=queue,
+            streams=streams,
         )
         self._sampler = Sampler()
         sources = {} if utilization is None else dict(instance("utilization", utilization, Mapping, "a mapping"))
@@ -316,6 +327,7 @@ class Provider:
         Closing happens once, and everybody who asks for it waits for it; cancelling one who waits does not stop it."""
         if self._closing is None:
             if self._listener is None:
+                await self._telemetry.aclose()  # made with the provider, and has threads where it sends
                 return
             self._stopping.set()
             closing = self._close(self._listener)
@@ -383,7 +395,11 @@ class Provider:
     def __exit__(self, *_: object) -> None: ...
 
     async def __aenter__(self) -> Self:
-        await self.open()
+        try:
+            await self.open()
+        except BaseException:
+            await self.close()
+            raise
         return self
 
     async def __aexit__(

@@ -25,7 +25,7 @@ QUOTA_PREFIX = "steelyard-demo-"
 # would be 8 ms of work and 92 ms of nothing. The kernel takes 1 ms as the smallest quota.
 PERIOD_US = 20_000
 # The programs of ours that run in such groups; only these are ended when their run has died.
-_NODE_MARKS = (b"steelyard.cli.demo.node", b"bench_fleet.py")
+_NODE_MARKS = (b"steelyard.cli.demo.node", b"bench_fleet.py", b"while True: pass")
 
 
 class QuotasRefused(Exception):

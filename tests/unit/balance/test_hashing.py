@@ -85,3 +85,33 @@ def test_ring_shares_are_what_its_owners_get() -> None:
 
 def test_fewer_points_of_a_node_are_a_part_of_its_many() -> None:
     assert set(points_of("a", 10)) < set(points_of("a", 64))
+
+
+def test_an_array_is_a_key_by_what_it_holds() -> None:
+    embedding = np.arange(6, dtype=np.float32)
+    assert hash_key(embedding) == hash_key(embedding.copy()) == hash_key(np.arange(12, dtype=np.float32)[:6])
+    others = [
+        embedding + 1,
+        embedding.astype(np.float64),
+        embedding.reshape(2, 3),
+        embedding[:5],
+        b"".join([embedding]),
+    ]
+    assert len({hash_key(each) for each in (embedding, *others)}) == len(others) + 1
+    assert hash_key(np.array(7)) == hash_key(7)
+    assert hash_key(np.asfortranarray(embedding.reshape(2, 3))) == hash_key(embedding.reshape(2, 3))
+
+
+@pytest.mark.parametrize("value", [np.array([object()]), np.array([None, "a"], dtype=object)])
+def test_an_array_of_objects_is_none(value: np.ndarray) -> None:
+    with pytest.raises(InvalidArgument, match="hash key of numpy's type object: its bytes are no value"):
+        hash_key(value)
+
+
+def test_what_has_an_index_and_is_no_number_is_refused() -> None:
+    class Tensor:
+        def __index__(self) -> int:
+            raise TypeError("only one-element tensors can be converted")
+
+    with pytest.raises(InvalidArgument, match="hash key of type Tensor"):
+        hash_key(Tensor())

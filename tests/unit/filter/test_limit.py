@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
 
@@ -127,3 +127,32 @@ async def test_what_is_not_ready_is_refused_before_all_else() -> None:
         await chain(CALL, inside)
     refusals.clear()
     assert (await chain(CALL, inside)).value == 1
+
+
+async def test_a_stream_counts_for_as_long_as_it_is_open() -> None:
+    law = Recording()
+
+    async def items() -> AsyncIterator[int]:
+        yield 1
+        yield 2
+
+    async def inside(invocation: Invocation) -> Reply:
+        return Reply(stream=items())
+
+    invoke = limited(law, inside)
+    one, other = (await invoke(CALL)).stream, (await invoke(CALL)).stream
+    assert one is not None
+    assert other is not None
+    assert await anext(one) == 1
+    with pytest.raises(Overloaded):
+        await invoke(CALL)
+    assert [item async for item in one] == [2]
+    assert law.in_flight == 1
+    await other.aclose()
+    assert law.in_flight == 0
+    dropped = (await invoke(CALL)).stream
+    assert law.in_flight == 1
+    del dropped
+    assert law.in_flight == 0
+    assert law.limit == 2
+    assert {ending for ending, _ in law.endings} == {Ending.IGNORED}

@@ -24,6 +24,7 @@ class Device:
     """None: cannot be divided."""
     used: float = 0.0
     held_down: int = 0
+    bytes: float = 80e9
 
 
 @dataclass
@@ -65,7 +66,7 @@ class FakeNvml:
     def nvmlDeviceGetMemoryInfo(self, device: Device) -> SimpleNamespace:  # noqa: N802
         if device.is_lost:
             raise NVMLError("GPU is lost")
-        return SimpleNamespace(used=device.used * 80e9, total=80e9)
+        return SimpleNamespace(used=device.used * device.bytes, total=device.bytes)
 
     def nvmlDeviceGetCurrentClocksThrottleReasons(self, device: Device) -> int:  # noqa: N802
         if device.is_lost:
@@ -124,6 +125,17 @@ def test_facts_of_accelerators() -> None:
     assert (facts["hw.driver"], facts["hw.accelerator_memory"]) == ("550.54.15", "80000000000")
     assert "hw.driver" not in detect_facts(nvml=FakeNvml([Device()], is_dead=True), environ={})
     assert "hw.driver" not in detect_facts(nvml=None, environ={})
+
+
+def test_memory_is_that_of_the_devices_and_slices_that_this_process_may_use() -> None:
+    small, large = Device(bytes=16_000_000_000), Device(uuid="GPU-2")
+    nvml = FakeNvml([small, large])
+    assert detect_facts(nvml=nvml, environ={})["hw.accelerator_memory"] == "16000000000"
+    assert detect_facts(nvml=nvml, environ={"CUDA_VISIBLE_DEVICES": "1"})["hw.accelerator_memory"] == "80000000000"
+    divided = FakeNvml([Device(slices=[Device(b"A G1 MIG 1g.10gb", bytes=10_000_000_000)])])
+    assert detect_facts(nvml=divided, environ={})["hw.accelerator_memory"] == "10000000000"
+    lost = FakeNvml([Device(is_lost=True)])
+    assert "hw.accelerator_memory" not in detect_facts(nvml=lost, environ={})
 
 
 def test_a_gpu_makes_the_node_a_gpu_node() -> None:

@@ -23,10 +23,17 @@ class Limited:
     """A way to put a process into a group with a CPU limit of QUOTA cores."""
 
     processes: list[Path]
+    quota: Path
+    is_v1: bool
 
     def take(self, pid: int) -> None:
         for file in self.processes:
             file.write_text(str(pid))
+
+    def tighten(self, cores: float) -> None:
+        """Another limit than QUOTA."""
+        quota_us = int(20000 * cores)
+        self.quota.write_text(f"{quota_us}" if self.is_v1 else f"{quota_us} 20000")
 
 
 @pytest.fixture
@@ -49,7 +56,8 @@ def limited() -> Iterator[Limited]:
         else:
             (CGROUP / "cgroup.subtree_control").write_text("+cpu")
             (groups[0] / "cpu.max").write_text(f"{int(20000 * QUOTA)} 20000")
-        yield Limited([group / "cgroup.procs" for group in groups])
+        quota = groups[0] / ("cpu.cfs_quota_us" if is_v1 else "cpu.max")
+        yield Limited([group / "cgroup.procs" for group in groups], quota, is_v1)
     finally:
         for group in made:
             _remove(group)
@@ -123,6 +131,7 @@ def test_two_processes_of_one_container_both_say_that_it_is_full(limited: Limite
 
 
 def test_throttling_is_seen_within_two_seconds(limited: Limited, spinner: subprocess.Popen[bytes]) -> None:
+    limited.tighten(0.05)  # so little that it is used up on a crowded machine too
     sampler = Sampler(pid=spinner.pid, interval_s=1.0)
     sampler.start()
     try:

@@ -8,7 +8,8 @@ from collections.abc import AsyncIterator, Callable
 
 import pytest
 
-from steelyard import ConfigError, Consumer, ContractError, Provider, RegistryUnavailable, method, service
+from steelyard import ConfigError, Consumer, ContractError, Overloaded, Provider, RegistryUnavailable, method, service
+from steelyard.telemetry import Telemetry
 from steelyard_registry import Node, Registration, RegistryError, ServiceKey, open_registry
 
 
@@ -161,3 +162,49 @@ async def test_a_registry_of_the_callers_own_stays_open_and_loses_the_nodes(url:
         subscription = await registry.subscribe(ServiceKey(interface="test.Wait"))
         assert subscription.snapshot.nodes == ()
         await subscription.close()
+
+
+async def test_what_does_not_open_leaves_no_telemetry_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    closed: list[Telemetry] = []
+
+    async def aclose(self: Telemetry) -> None:
+        closed.append(self)
+
+    monkeypatch.setattr(Telemetry, "aclose", aclose)
+    with pytest.raises(ConfigError):
+        async with Provider("nonsense://x"):
+            pass
+    assert len(closed) == 1
+    provider = Provider("nonsense://x")
+    with pytest.raises(ConfigError):
+        await provider.open()
+    await provider.close()
+    assert len(closed) == 2
+
+
+async def test_streams_have_a_bound(url: str) -> None:
+    @service("test.Ticks")
+    class Ticks:
+        @method
+        async def ticks(self) -> AsyncIterator[int]:
+            yield 1
+            await asyncio.sleep(30)
+
+    async with Provider(url, streams=2, drain_s=0.1) as provider, Consumer(url) as consumer:
+        await provider.export(Ticks())
+        proxy = consumer.refer(Ticks)
+        await consumer.ready(proxy)
+        streams = [proxy.ticks() for _ in range(2)]
+        assert [await anext(stream) for stream in streams] == [1, 1]
+        with pytest.raises(Overloaded, match="2 calls are under way and the limit is now 2"):
+            await anext(proxy.ticks())
+        await streams[0].aclose()
+        async with asyncio.timeout(10):
+            while provider.statistics().limits["test.Ticks.ticks"].in_flight > 1:
+                await asyncio.sleep(0.01)
+        again = proxy.ticks()
+        assert await anext(again) == 1
+        for stream in (*streams, again):
+            await stream.aclose()
+    with pytest.raises(ConfigError, match="streams"):
+        Provider(url, streams=0)
