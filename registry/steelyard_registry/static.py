@@ -6,7 +6,8 @@ nodes are provider-URL keys, for all addresses in the query and for one address 
     static://10.0.0.1:20880,10.0.0.2:20880?zone=a
     static://10.0.0.1:20880;hw.kind=gpu;weight=200,[fd00::2]:20880;pool=ads?hw.cores=8
 
-(commas, semicolons and slashes inside a value are percent-encoded).
+(commas, semicolons and slashes inside a value are percent-encoded). ``protocol=grpc`` says of a server that it is no
+Steelyard provider; without it each is asked.
 
 A provider may start with a static registry: ``register`` succeeds, announces nothing, and says so once in the log. An
 error would only force everybody who tries a provider alone to write a second configuration.
@@ -24,7 +25,7 @@ from .errors import MalformedUrl
 from .feed import Feed, select
 from .locator import Locator, split_address
 from .node import Node, ServiceKey
-from .url import node_from_pairs, split_query
+from .url import PROTOCOLS, node_from_pairs, split_query
 
 log = logging.getLogger(__name__)
 
@@ -80,10 +81,16 @@ def _node(text: str, shared: Mapping[str, str]) -> Node:
     address, *facts = text.split(";")
     host, port = split_address(address)
     own = split_query("&".join(facts))
+    pairs = {**shared, **own}
+    protocol = pairs.pop("protocol", "tri")
+    if protocol not in PROTOCOLS:
+        raise MalformedUrl(
+            f"static:// {host}:{port}: protocol={protocol[:40]!r} is not {' or '.join(sorted(PROTOCOLS))}"
+        )
     for key in ("version", "group", "interface"):
         if key in shared or key in own:
             raise MalformedUrl(f"static:// answers every {key}; take {key}= out")
-    return node_from_pairs("any", host, port, {**shared, **own})
+    return node_from_pairs("any", host, port, pairs, protocol=protocol)
 
 
 class _StaticEntry(Entry):

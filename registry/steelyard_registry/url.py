@@ -26,7 +26,8 @@ from .errors import MalformedUrl
 from .locator import is_host
 from .node import EMPTY, Hardware, Node, NodeState, ServiceKey
 
-PROTOCOLS = frozenset({"tri"})
+PROTOCOLS = frozenset({"tri", "grpc"})
+"""Both are gRPC on the wire; Triple brings headers of its own."""
 MAX_URL_BYTES = 64 * 1024
 """Longer ones are refused before they are parsed. Dubbo's own are below 2 KiB; ZooKeeper's packet limit is 1 MiB."""
 

@@ -6,7 +6,7 @@ from .draw import Dice
 from .dual import DualSettings
 from .factory import make_policy, policy_names
 from .hashing import hash_key
-from .load import ReportState
+from .load import ReportState, steering_load
 from .policy import Policy, PolicyBase, ProbingPolicy
 from .statistics import NodeList, NodeStatistics, Objective, PolicyStatistics, Reason
 
@@ -27,4 +27,5 @@ __all__ = [
     "hash_key",
     "make_policy",
     "policy_names",
+    "steering_load",
 ]

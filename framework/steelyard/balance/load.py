@@ -74,6 +74,11 @@ def is_believable(report: LoadReport) -> bool:
     return all(0.0 <= value <= HIGHEST_BELIEVED for value in report.utilization.values())
 
 
+def steering_load(report: LoadReport, resources: frozenset[str] | None = None) -> float | None:
+    """A report's load in one number: its dominant resource among those that calls can move. None: it tells none."""
+    return max((value for name, value in report.utilization.items() if _steers(name, resources)), default=None)
+
+
 class LoadSignal:
     """The smoothed load of one node.
 

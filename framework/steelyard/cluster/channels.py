@@ -58,12 +58,20 @@ class ChannelPool:
         self._listeners.add(on_load)
         return lambda: self._listeners.discard(on_load)
 
-    def acquire(self, address: str, on_state: OnState | None = None, tags: Mapping[str, str] = NOTHING) -> Channel:
+    def acquire(
+        self,
+        address: str,
+        on_state: OnState | None = None,
+        tags: Mapping[str, str] = NOTHING,
+        is_foreign: bool = False,
+    ) -> Channel:
         """The channel to *address*, made (and connected in the background) if it is the first user. *on_state*
-        (address, state) hears of every change of its state until this use is released. *tags* are the node's."""
+        (address, state) hears of every change of its state until this use is released. *tags* are the node's, and
+        *is_foreign* is as in ``foreign``."""
         channel = self._channels.get(address)
         if channel is None:
-            connector = self._connectors[address] = LaneConnector(self._carrier, read_offer(tags), self._tls)
+            connector = LaneConnector(self._carrier, read_offer(tags), self._tls, is_foreign)
+            self._connectors[address] = connector
             channel = Channel(
                 address,
                 limits=self._limits,
@@ -88,14 +96,15 @@ class ChannelPool:
         del self._connectors[address]
         _own(self._closing, self._retire(self._channels.pop(address)))
 
-    def advise(self, address: str, tags: Mapping[str, str]) -> None:
+    def advise(self, address: str, tags: Mapping[str, str], is_foreign: bool = False) -> None:
         """The node at *address* may offer other lanes now; it counts from the next connection on."""
         connector = self._connectors.get(address)
         if connector is not None:
             connector.lanes = read_offer(tags)
+            connector.is_foreign = is_foreign
 
     def carriers(self) -> dict[str, str]:
-        """What each address was last connected over: grpc, tcp, uds, or "" for not yet."""
+        """What each address was last connected over: grpc, tcp, uds, plain (a foreign server), or "" for not yet."""
         return {address: connector.last for address, connector in self._connectors.items()}
 
     def hurry(self, address: str) -> None:

@@ -21,6 +21,7 @@ from steelyard.wire import Channel, ChannelState
 from steelyard_registry import Node, Registry, RegistryClosed, RegistryError, ServiceKey, Snapshot, Subscription
 
 from .channels import ChannelPool
+from .foreign import is_foreign
 from .reach import Reach
 from .where import Predicate
 
@@ -150,14 +151,15 @@ class Directory:
         nodes = tuple(node for node in (*snapshot.nodes, *kept) if self._predicate is None or self._predicate(node))
         changed = [node for node in nodes if self._records.get(node.identity) is not node]
         for node in changed:
-            self._pool.advise(node.address, node.tags)
+            self._pool.advise(node.address, node.tags, is_foreign(node))
         self._hurry(changed)
         is_same_set = len(nodes) == len(self._records) and all(node.identity in self._records for node in changed)
         self._records = {node.identity: node for node in nodes}
-        tags = {node.address: node.tags for node in nodes}
-        wanted = tags.keys()
+        by_address = {node.address: node for node in nodes}
+        wanted = by_address.keys()
         for address in wanted - self._channels.keys():
-            self._channels[address] = self._pool.acquire(address, self._state, tags[address])
+            node = by_address[address]
+            self._channels[address] = self._pool.acquire(address, self._state, node.tags, is_foreign(node))
         gone = self._channels.keys() - wanted
         if not is_same_set:
             self._reach.set_nodes(nodes, {address: self._channels[address].state for address in wanted})

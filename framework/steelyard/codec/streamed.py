@@ -21,7 +21,7 @@ class StreamedCodec:
 
     def __init__(self, spec: MethodSpec) -> None:
         others = tuple(each for at, each in enumerate(spec.parameters) if at != spec.stream_at)
-        self._arguments = MsgpackCodec(replace(spec, parameters=others))
+        self._arguments = MsgpackCodec(replace(spec, parameters=others, returns=Any))  # its results are not asked of it
         self._results = self._of(spec, spec.returns)
         self.items = self._of(spec, spec.items)
 

@@ -21,9 +21,10 @@ from steelyard.filter import (
 )
 from steelyard.guard import ConcurrencyLimit
 from steelyard.invoke import Invoker, Position, Stack, serving
-from steelyard.model import Invocation, Reply, ServiceSpec
+from steelyard.model import Codec, Invocation, Reply, ServiceSpec
 from steelyard.service import BoundMethod
 from steelyard.telemetry import Telemetry, WatchedStream
+from steelyard.wire import Streamed
 from steelyard_registry.node import ServiceKey
 
 from .admission import MOST_STREAMS, Limit, limit_for
@@ -105,6 +106,16 @@ class Dispatcher:
             batcher = self.batchers.pop((spec.key, name), None)
             if batcher is not None:
                 self._retired.append(batcher)
+
+    def takes_stream(self, service: str, method: str) -> Streamed:
+        """How a plain caller sends the arguments of a method."""
+        try:
+            spec = (self._services.get(service) or self._resolve(service)).methods.get(method)
+        except Unimplemented:
+            return Streamed.NOTHING
+        if spec is None or spec.stream_at is None:
+            return Streamed.NOTHING
+        return Streamed.ALL if spec.codec is Codec.PROTOBUF else Streamed.AFTER_BODY
 
     @property
     def waiting(self) -> int:

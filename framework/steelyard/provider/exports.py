@@ -21,12 +21,14 @@ log = logging.getLogger(__name__)
 class Export:
     """One service. ``announcement`` is None until the registry has it."""
 
-    def __init__(self, spec: ServiceSpec, hooks: Hooks) -> None:
+    def __init__(self, spec: ServiceSpec, hooks: Hooks, changed: Callable[[], None]) -> None:
         self.spec = spec
         self.life = Life(spec.key, hooks, self._tell)
         self.announcement: Announcement | None = None
+        self._changed = changed
 
     def _tell(self, state: NodeState) -> None:
+        self._changed()
         if self.announcement is not None:
             self.announcement.tell(state)
 
@@ -37,11 +39,14 @@ class Export:
 
 
 class Exports:
-    """All of them. ``nodes`` as registered, ``states`` as they are now."""
+    """All of them. ``nodes`` as registered, ``states`` as they are now; ``changed`` is called when one of these has
+    changed, on the loop."""
 
     def __init__(self, dispatcher: Dispatcher) -> None:
         self._dispatcher = dispatcher
+        self.changed: Callable[[], None] = lambda: None
         self._exports: list[Export] = []
+        self._left: list[ServiceSpec] = []
 
     @property
     def nodes(self) -> tuple[Node, ...]:
@@ -51,6 +56,23 @@ class Exports:
     @property
     def states(self) -> Mapping[str, NodeState]:
         return {export.spec.key: export.life.state for export in self._exports}
+
+    @property
+    def specs(self) -> tuple[ServiceSpec, ...]:
+        return tuple(export.spec for export in self._exports)
+
+    @property
+    def served(self) -> Mapping[str, bool]:
+        """Whether calls are taken, as health checks ask it: by service key, by interface (any version or group of it),
+        and under the empty name for the provider as a whole, which is well while it serves anything."""
+        found: dict[str, bool] = {"": False}
+        for export in self._exports:
+            is_ready = export.life.state is NodeState.READY
+            for name in ("", export.spec.name, export.spec.key):
+                found[name] = found.get(name, False) or is_ready
+        for spec in self._left:  # known, and not served any more
+            found |= {name: False for name in (spec.name, spec.key) if name not in found}
+        return found
 
     @property
     def reasons(self) -> Mapping[str, str]:
@@ -66,7 +88,7 @@ class Exports:
         node: Callable[[NodeState], Node],
     ) -> Node:
         """Registers a service as what it is, brings it to ready, and returns its node. What fails leaves nothing."""
-        export = Export(spec, hooks)
+        export = Export(spec, hooks, self.changed)
         self._dispatcher.add(spec, methods, export.life)
         self._exports.append(export)
         try:
@@ -74,10 +96,12 @@ class Exports:
             export.announcement = Announcement(registration)
             await export.life.begin()
             await export.announcement.told()
+            self.changed()
         except BaseException:
             if export in self._exports:  # not closed in the meantime
                 self._exports.remove(export)
                 self._dispatcher.remove(spec)
+                self.changed()
                 await _end(export)
             raise
         return registration.node
@@ -87,6 +111,8 @@ class Exports:
         exports, self._exports = self._exports, []
         for export in exports:
             export.life.drain()
+            self._left.append(export.spec)
+        self.changed()
         await asyncio.gather(*(_end(export) for export in exports))
 
 

@@ -17,6 +17,7 @@ from contextlib import AsyncExitStack
 from types import TracebackType
 from typing import Any, NoReturn, Self
 
+from steelyard.balance import steering_load
 from steelyard.cluster import checked_registry, open_at
 from steelyard.errors import ConfigError
 from steelyard.guard import ConcurrencySettings
@@ -35,7 +36,7 @@ from steelyard.security import Credentials, checked_credentials
 from steelyard.service import bind, implemented_spec, service_spec
 from steelyard.setting import checked, function, instance, seconds, text, texts, whole_number
 from steelyard.telemetry import Telemetry, telemetry_for
-from steelyard.wire import Listener, WireLimits, offer_tags
+from steelyard.wire import WIRE_TAG, WIRE_VERSION, Listener, WireLimits, offer_tags
 from steelyard_registry import Hardware, Node, NodeState, Registry
 
 from .admission import MOST_STREAMS
@@ -47,6 +48,7 @@ from .life import Health
 from .pool import HandlerPool
 from .port import require_free
 from .rates import Rates
+from .standard import StandardServices
 from .statistics import ProviderStatistics
 
 log = logging.getLogger(__name__)
@@ -230,6 +232,8 @@ class Provider:
             lanes=() if self._lane_port is None else ("tcp", "uds"),
             lane_port=self._lane_port or 0,
             credentials=self._credentials,
+            handlers=StandardServices(self._exports, lambda: listener.load_trailer).handlers,
+            takes_stream=self._dispatcher.takes_stream,
         )
         try:
             if self._port:
@@ -300,8 +304,9 @@ class Provider:
         return exported
 
     def _lanes(self) -> dict[str, str]:
-        """The tags that tell consumers of the fast lanes, and that TLS is spoken."""
-        return {} if self._listener is None else offer_tags(self._listener.offer)
+        """The tags that tell consumers that we speak our wire, of the fast lanes, and that TLS is spoken."""
+        offer = {} if self._listener is None else offer_tags(self._listener.offer)
+        return {WIRE_TAG: str(WIRE_VERSION), **offer}
 
     async def serve(self) -> None:
         """Waits until ``stop``, SIGTERM or SIGINT; leaving ``async with`` then drains. Raises ConfigError when the
@@ -370,7 +375,8 @@ class Provider:
             if listener is None:
                 return
             try:
-                listener.publish_load(self._load(listener))
+                report = self._load(listener)
+                listener.publish_load(report, steering_load(report))
             except Exception:
                 log.exception("a load report could not be sent; the next one follows")
 

@@ -2,21 +2,29 @@
 see. Importing it loads grpc."""
 
 from .channel import Channel, ChannelState
+from .frames import VERSION as WIRE_VERSION
 from .frames import ProtocolError
-from .lane import CARRIERS, LaneConnector, checked_carrier, lane_tag, offer_tags, read_lanes, read_offer
+from .lane import CARRIERS, WIRE_TAG, LaneConnector, checked_carrier, lane_tag, offer_tags, read_lanes, read_offer
 from .limits import WireLimits
 from .listener import Listener
 from .loopback import LocalChannel, LoopbackListener
+from .plain import HealthService, OpenOrcaService
+from .unary import Streamed
 
 __all__ = [
     "CARRIERS",
+    "WIRE_TAG",
+    "WIRE_VERSION",
     "Channel",
     "ChannelState",
+    "HealthService",
     "LaneConnector",
     "Listener",
     "LocalChannel",
     "LoopbackListener",
+    "OpenOrcaService",
     "ProtocolError",
+    "Streamed",
     "WireLimits",
     "checked_carrier",
     "lane_tag",

@@ -12,6 +12,7 @@ import random
 import time
 from collections.abc import Callable
 from enum import Enum
+from typing import Any
 
 from steelyard.errors import DeadlineExceeded, Unavailable
 from steelyard.model import Invocation, LoadReport, Reply
@@ -20,6 +21,7 @@ from .carrier import CarrierLost, Connector
 from .consuming import ConsumerConnection, OnProbed
 from .grpc_carrier import connect as connect_grpc
 from .limits import WireLimits
+from .plain import PlainConnection, PlainPeer
 
 log = logging.getLogger(__name__)
 
@@ -42,6 +44,8 @@ class ChannelState(Enum):
 
 class Channel:
     """``await channel(invocation) -> Reply`` over a connection shared by all services of *address* (``host:port``).
+
+    Where the server there does not speak our wire, the connector gives a PlainPeer, and calls are plain gRPC calls.
 
     Raises DeadlineExceeded, Overloaded (a bound of *limits*; nothing was sent), Unavailable (``may_have_run`` is False
     when the call certainly did not leave), and whatever the provider answered (``is_remote``). *on_load* gets every
@@ -67,7 +71,7 @@ class Channel:
         self._connector = connector
         self._state = ChannelState.IDLE
         self._reason = "not connected yet"
-        self._connection: ConsumerConnection | None = None
+        self._connection: ConsumerConnection | PlainConnection | None = None
         self._keeper: asyncio.Task[None] | None = None
         self._waiters: dict[asyncio.Future[None], None] = {}  # in the order in which they came
         self._hurry: asyncio.Event | None = None
@@ -89,7 +93,7 @@ class Channel:
         connection = self._connection
         if connection is None or connection.has_ended:
             connection = await self._connected(invocation.deadline_at)
-        call = connection.submit(invocation)
+        call: Any = connection.submit(invocation)
         try:
             return await call.token  # type: ignore[no-any-return]
         except asyncio.CancelledError:
@@ -141,7 +145,7 @@ class Channel:
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.address} {self._state.value}, {self.open_calls} open calls>"
 
-    async def _connected(self, deadline_at: float) -> ConsumerConnection:
+    async def _connected(self, deadline_at: float) -> ConsumerConnection | PlainConnection:
         self._refuse_if_closed()
         if self._state is ChannelState.UNREACHABLE:
             raise Unavailable(f"unreachable: {self._reason}", node=self.address)
@@ -215,7 +219,8 @@ class Channel:
             log.exception("%s: the connector failed", self.address)
             self._fail(f"{type(error).__name__}: {error}")
             return False
-        connection = ConsumerConnection(
+        kind: Any = PlainConnection if isinstance(carrier, PlainPeer) else ConsumerConnection
+        connection: ConsumerConnection | PlainConnection = kind(
             carrier,
             self.limits,
             node=self.address,
@@ -233,7 +238,7 @@ class Channel:
             await asyncio.wait((running,))
         return connection.is_draining
 
-    async def _welcome(self, connection: ConsumerConnection) -> None:
+    async def _welcome(self, connection: ConsumerConnection | PlainConnection) -> None:
         try:
             async with asyncio.timeout(self.limits.connect_timeout_s):
                 await connection.welcomed()
@@ -247,7 +252,7 @@ class Channel:
             self._change(ChannelState.READY, "ready")
         self._release(None)
 
-    def _ended(self, connection: ConsumerConnection, reason: str) -> None:
+    def _ended(self, connection: ConsumerConnection | PlainConnection, reason: str) -> None:
         """The connection's last act, before its clean-up: from here on calls fail at once."""
         self._connection = None
         if not connection.is_draining:

@@ -20,12 +20,20 @@ from .limits import MIB, WireLimits
 
 EXCHANGE = "/steelyard.v1.Wire/Exchange"
 
-# A packet is one frame of at most a body, its attachments and its details, or many small ones (outbox.PACKET_BYTES).
-PACKET_SLACK_BYTES = 2 * MIB
+# A large body travels in parts; the largest frame has a failure's details, of the size of a body, among small frames.
+# It bounds plain gRPC's messages too, which gRPC refuses by their announced size, before they have come.
+PACKET_SLACK_BYTES = MIB // 2
+# Of one connection; clients let further calls wait. 16 times what saturates two cores: a stream may last for hours, and
+# each of these may hold a body.
+STREAMS = 1024
 
 
 def _packet_bytes(limits: WireLimits) -> int:
-    return min(2 * limits.message_bytes + PACKET_SLACK_BYTES, 2**31 - 1)
+    return min(limits.message_bytes + PACKET_SLACK_BYTES, 2**31 - 1)
+
+
+class NotSpoken(CarrierLost):
+    """There is a gRPC server, and it does not speak our wire."""
 
 
 def channel_options(limits: WireLimits) -> list[tuple[str, Any]]:
@@ -52,6 +60,7 @@ def server_options(limits: WireLimits) -> list[tuple[str, Any]]:
         ("grpc.so_reuseport", 0),
         # gRPC's own patience with a peer that connects and says nothing is two minutes.
         ("grpc.server_handshake_timeout_ms", max(1, int(limits.connect_timeout_s * 1000))),
+        ("grpc.max_concurrent_streams", STREAMS),
         ("grpc.keepalive_time_ms", 60_000),
         ("grpc.keepalive_timeout_ms", 20_000),
         ("grpc.http2.max_pings_without_data", 0),
@@ -62,11 +71,12 @@ def server_options(limits: WireLimits) -> list[tuple[str, Any]]:
 class GrpcCarrier:
     """The calling end of an Exchange stream."""
 
-    __slots__ = ("_call", "_channel")
+    __slots__ = ("_call", "_channel", "_first")
 
-    def __init__(self, channel: grpc.aio.Channel, call: Any) -> None:
+    def __init__(self, channel: grpc.aio.Channel, call: Any, first: bytes | None) -> None:
         self._channel = channel
         self._call = call
+        self._first = first  # read while it was found out whether the server speaks our wire
 
     async def send(self, data: bytes) -> None:
         try:
@@ -77,6 +87,9 @@ class GrpcCarrier:
             raise CarrierLost(f"the stream has ended: {error}") from error
 
     async def receive(self) -> bytes | None:
+        if self._first is not None:
+            first, self._first = self._first, None
+            return first
         try:
             data = await self._call.read()
         except grpc.aio.AioRpcError as error:
@@ -91,18 +104,21 @@ class GrpcCarrier:
 
 
 async def connect(address: str, limits: WireLimits, tls: Tls | None = None) -> GrpcCarrier:
-    """Opens a stream to *address* (``host:port``). Raises CarrierLost."""
+    """Opens a stream to *address* (``host:port``), on which the provider has the first word. Raises CarrierLost, and
+    NotSpoken where the server has no such method."""
     channel = open_channel(address, channel_options(limits), tls)
     try:
         call = channel.stream_stream(EXCHANGE)()
         await call.wait_for_connection()
+        first = await call.read()
     except grpc.aio.AioRpcError as error:
         await channel.close()
-        raise CarrierLost(_reason(error)) from error
+        kind = NotSpoken if error.code() is grpc.StatusCode.UNIMPLEMENTED else CarrierLost
+        raise kind(_reason(error)) from error
     except BaseException:
         await channel.close()
         raise
-    return GrpcCarrier(channel, call)
+    return GrpcCarrier(channel, call, None if first is grpc.aio.EOF else first)
 
 
 def open_channel(address: str, options: list[tuple[str, Any]], tls: Tls | None) -> grpc.aio.Channel:

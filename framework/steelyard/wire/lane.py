@@ -24,14 +24,18 @@ from steelyard.security import Tls
 
 from .carrier import Carrier, CarrierLost
 from .frames import Hello, ProtocolError, parse
+from .grpc_carrier import NotSpoken
 from .grpc_carrier import connect as connect_grpc
 from .limits import WireLimits
+from .plain import PlainPeer, connect_plain
 from .socket_carrier import Link, connect_tcp, connect_uds
 
 TAG = "lane"
 TLS_TAG = "tls"
 TLS_SERVER, TLS_MUTUAL = "server", "mutual"
 """Values of that tag: the provider proves itself; both do."""
+WIRE_TAG = "wire"
+"""In the entries of our providers: the version of our wire that they speak beside plain gRPC."""
 CARRIERS = ("auto", "grpc", "tcp", "uds")
 # Quick in any one cluster, and a fraction of what an attempt to connect may take: a port behind a firewall that drops
 # costs the first connection this and no more.
@@ -91,12 +95,21 @@ class LaneConnector:
     *tls* every connection speaks it, except to a node that does not say that it does where the credentials allow that;
     and except over the Unix socket of a node that asks for no certificate: its file belongs to this user alone, so the
     kernel has made sure of both ends, and nobody stands in between. ``last`` names what the last connection was made
-    over.
+    over: a carrier, or ``plain`` for a server that does not speak our wire. ``is_foreign``: the node's entry says that
+    it does not; otherwise the server is asked with each connection, because what stands behind an address may change
+    with it.
     """
 
-    def __init__(self, carrier: str = "auto", lanes: Mapping[str, str] | None = None, tls: Tls | None = None) -> None:
+    def __init__(
+        self,
+        carrier: str = "auto",
+        lanes: Mapping[str, str] | None = None,
+        tls: Tls | None = None,
+        is_foreign: bool = False,
+    ) -> None:
         self._carrier = carrier
         self._tls = tls
+        self.is_foreign = is_foreign
         self._lanes = dict(lanes or {})
         self._avoided: dict[tuple[str, str], float] = {}
         self.last = ""
@@ -111,7 +124,7 @@ class LaneConnector:
         places = self._lanes.items()
         self._avoided = {lane: until for lane, until in self._avoided.items() if lane in places}
 
-    async def __call__(self, address: str, limits: WireLimits) -> Carrier | Link:
+    async def __call__(self, address: str, limits: WireLimits) -> Carrier | Link | PlainPeer:
         self._check(address)
         if self._carrier in ("tcp", "uds"):
             return await self._take(self._carrier, address, limits)
@@ -123,14 +136,22 @@ class LaneConnector:
                     return link
                 failed.append(kind)
         try:
-            carrier = await connect_grpc(address, limits, self._used_tls)
+            carrier = await self._grpc(address, limits)
         except CarrierLost as error:
             raise CarrierLost(f"{error}{self._hint()}") from error
-        self.last = "grpc"
+        self.last = "plain" if isinstance(carrier, PlainPeer) else "grpc"
         # Only now: where gRPC fails too, the provider is gone, and its lane is as good as ever when it comes back.
         for kind in failed:
             self._avoid(kind)
         return carrier
+
+    async def _grpc(self, address: str, limits: WireLimits) -> Carrier | PlainPeer:
+        if not self.is_foreign:
+            try:
+                return await connect_grpc(address, limits, self._used_tls)
+            except NotSpoken:
+                pass
+        return await connect_plain(address, limits, self._used_tls)
 
     @property
     def _used_tls(self) -> Tls | None:

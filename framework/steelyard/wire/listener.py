@@ -26,7 +26,7 @@ from .limits import WireLimits
 from .serving import Acceptor
 from .socket_carrier import Link
 from .tally import Tally
-from .unary import PlainHandler
+from .unary import PlainHandler, TakesStream
 
 log = logging.getLogger(__name__)
 
@@ -44,7 +44,8 @@ class Listener:
     when the connection is lost. An RpcError's ``may_have_run=False`` is told to the consumer, who may then repeat the
     call elsewhere: set it to True on what leaves a handler.
 
-    *handlers* are further gRPC handlers for the same port (health, reflection). Port 0 picks a free one. *lanes* are
+    *handlers* are further gRPC handlers for the same port (health, reflection). *takes_stream* says of which methods
+    plain callers stream (None: of none). Port 0 picks a free one. *lanes* are
     the fast ways in beside gRPC, any of ``tcp`` and ``uds``; *lane_port* is the port of the first. A lane that cannot
     be had is left out and logged. *identity* (``host:port`` as registered) is how a consumer knows that it has come to
     the right provider by a lane. *credentials*: every way in speaks TLS, but for the Unix socket of a provider that
@@ -63,6 +64,7 @@ class Listener:
         lanes: Sequence[str] = (),
         lane_port: int = 0,
         credentials: Credentials | None = None,
+        takes_stream: TakesStream | None = None,
     ) -> None:
         if credentials is not None:
             credentials.check_for_provider()
@@ -76,6 +78,7 @@ class Listener:
         self._handlers = tuple(handlers)
         self._acceptor: Acceptor | None = None
         self._server: grpc.aio.Server | None = None
+        self._takes_stream = takes_stream
         self._wanted_lanes = tuple(lanes)
         self._lane_port = lane_port
         self._lanes: dict[str, str] = {}
@@ -131,7 +134,8 @@ class Listener:
         self._acceptor = acceptor = Acceptor(self._invoker, limits=self.limits, identity=self._identity)
         exchange = _ExchangeHandler(acceptor)
         server = grpc.aio.server(
-            handlers=(exchange, *self._handlers, PlainHandler(acceptor)), options=server_options(self.limits)
+            handlers=(exchange, *self._handlers, PlainHandler(acceptor, self._takes_stream)),
+            options=server_options(self.limits),
         )
         try:
             if self._tls is None:
@@ -197,10 +201,16 @@ class Listener:
             with contextlib.suppress(OSError):
                 os.unlink(lanes["uds"])
 
-    def publish_load(self, report: LoadReport) -> None:
-        """Pushes *report* to every connected consumer, and to each that connects later."""
+    def publish_load(self, report: LoadReport, load: float | None = None) -> None:
+        """Pushes *report* to every connected consumer, and to each that connects later. *load*: the node's in one
+        number, as plain gRPC clients want it."""
         if self._acceptor is not None:
-            self._acceptor.publish_load(report)
+            self._acceptor.publish_load(report, load)
+
+    @property
+    def load_trailer(self) -> bytes:
+        """The latest report in ORCA's form; empty before there is one."""
+        return self._acceptor.load_trailer if self._acceptor is not None else b""
 
     async def drain(self, timeout_s: float) -> bool:
         """Takes no new calls, waits for the accepted ones; False when some still run after *timeout_s* seconds."""

@@ -20,6 +20,7 @@ from .frames import encode_load
 from .limits import WireLimits
 from .mux import Called, Cancelled, Completed, Credited, Drained, InFlight, ProviderSide, Received
 from .mux.provider import load_frame
+from .plain import encode_report
 from .socket_carrier import Link
 from .strangers import FAIR_SHARE, Strangers
 from .streaming import ReceivedStream, StreamBuffer
@@ -29,7 +30,8 @@ log = logging.getLogger(__name__)
 
 # After a call was cancelled its handler may still clean up; a closing listener waits so long for that.
 CLEAN_UP_S = 2.0
-
+# It goes out with every plain reply; clients take header lists of 8 KiB.
+_TRAILER_BYTES = 2048
 
 # A handler's first step without a turn of the loop, where Python can do that properly.
 _EAGER: dict[str, Any] = {"eager_start": True} if sys.version_info >= (3, 12) else {}
@@ -54,6 +56,7 @@ class Acceptor:
         self._calm: asyncio.Event | None = None
         self._empty = asyncio.Event()
         self._latest_load: tuple[LoadReport, float] | None = None
+        self.load_trailer = b""  # the latest report as ORCA, for the replies to plain calls
 
     async def serve(self, carrier: Carrier | Link) -> str:
         """Serves one connection until it ends; returns why it did."""
@@ -86,9 +89,12 @@ class Acceptor:
         """Its HELLO has come."""
         self._strangers.discard(connection)
 
-    def publish_load(self, report: LoadReport) -> None:
-        """Pushes *report* to every consumer, now and when one connects. Raises ValueError for one above 16 KiB."""
+    def publish_load(self, report: LoadReport, load: float | None = None) -> None:
+        """Pushes *report* to every consumer, now and when one connects. Raises ValueError for one above 16 KiB. *load*:
+        the whole node's in one number, for those who want no more than that."""
         frame = load_frame(_encoded(report))
+        orca = encode_report(report, load)
+        self.load_trailer = orca if len(orca) <= _TRAILER_BYTES else b""
         self._latest_load = (report, time.monotonic())
         for connection in self.connections:
             connection.load(frame)

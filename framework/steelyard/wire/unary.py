@@ -1,8 +1,8 @@
-"""Plain gRPC, for every client that is not ours: ``/{service}/{method}``, unary or server-streaming.
+"""Plain gRPC, for every client that is not ours: ``/{service}/{method}``.
 
-The body is passed as it is; what it means (protobuf, msgpack) is for whoever knows the method. A handler cannot know
-beforehand whether the invoker will answer with one body or a stream, and need not: on the wire a unary reply is a
-stream of one, so every method is served by gRPC's server-streaming handler.
+The body is passed as it is; what it means (protobuf, msgpack) is for whoever knows the method. Whether the invoker will
+answer with one body or a stream need not be known beforehand: on the wire a unary reply is a stream of one, so every
+method is served by one of gRPC's streaming handlers. Whether the caller streams must be, and *takes_stream* says it.
 
 The service key comes from the path and Dubbo Triple's headers ``tri-service-version`` and ``tri-service-group``. A
 client that sends none asks by the bare interface name; the dispatcher resolves that when it is unique.
@@ -14,33 +14,52 @@ import asyncio
 import logging
 import math
 import time
-from collections.abc import Iterable
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
+from enum import Enum
 from typing import Any
 
 import grpc
 import grpc.aio
 
-from steelyard.errors import DeadlineExceeded, InternalError, Overloaded, RemoteError, RpcError, Unavailable
+from steelyard.errors import (
+    DeadlineExceeded,
+    InternalError,
+    InvalidArgument,
+    Overloaded,
+    RemoteError,
+    RpcError,
+    Unavailable,
+)
 from steelyard.model import Invocation, Reply
 from steelyard.security import identity_of_grpc
-from steelyard_registry.node import ServiceKey
 
+from .plain import TRAILER, as_header, attachments_of, code_of, service_key, text_of, timeout_s, trailers_of
 from .serving import Acceptor
 
 log = logging.getLogger(__name__)
 
-_VERSION = "tri-service-version"
-_GROUP = "tri-service-group"
-_HIDDEN = frozenset((_VERSION, _GROUP, "user-agent", "content-type", "te", "accept-encoding"))
-MESSAGE_CHARACTERS = 2048
-_CODES = {code.value[0]: code for code in grpc.StatusCode}
+
+class Streamed(Enum):
+    """What a caller sends: one body; items after the body of the other arguments; items and nothing before them."""
+
+    NOTHING = "nothing"
+    AFTER_BODY = "after_body"
+    ALL = "all"
+
+
+# As over our own wire, where the arguments beside a stream are always a msgpack array.
+_NO_ARGUMENTS = b"\x90"
+
+TakesStream = Callable[[str, str], Streamed]
+"""(service key, method) -> Streamed, also for what is not there."""
 
 
 class PlainHandler(grpc.GenericRpcHandler):  # type: ignore[misc]
     """Serves every path that nothing else on the server serves."""
 
-    def __init__(self, acceptor: Acceptor) -> None:
+    def __init__(self, acceptor: Acceptor, takes_stream: TakesStream | None = None) -> None:
         self._acceptor = acceptor
+        self._takes_stream = takes_stream
         self._running = 0
 
     def service(self, details: Any) -> Any:
@@ -48,48 +67,66 @@ class PlainHandler(grpc.GenericRpcHandler):  # type: ignore[misc]
         if not slash or not service or not method:
             return None
         metadata = tuple(details.invocation_metadata or ())
+        key = service_key(service, metadata)
+        streamed = Streamed.NOTHING if self._takes_stream is None else self._takes_stream(key, method)
 
-        async def handle(body: bytes, context: Any) -> None:
-            await self._handle(service, method, metadata, body, context)
+        async def handle(sent: Any, context: Any) -> None:
+            await self._handle(key, method, metadata, sent, streamed, context)
 
-        return grpc.unary_stream_rpc_method_handler(handle)
+        if streamed is Streamed.NOTHING:
+            return grpc.unary_stream_rpc_method_handler(handle)
+        return grpc.stream_stream_rpc_method_handler(handle)
 
     async def _handle(
-        self, service: str, method: str, metadata: Iterable[tuple[str, Any]], body: bytes, context: Any
+        self,
+        service: str,
+        method: str,
+        metadata: Iterable[tuple[str, Any]],
+        sent: Any,
+        streamed: Streamed,
+        context: Any,
     ) -> None:
         acceptor = self._acceptor
         met, began_s, deadline_at = acceptor.in_flight.count, time.monotonic(), math.inf
         problem: BaseException | None = None
         self._running += 1
         acceptor.in_flight.count += 1
+        if acceptor.load_trailer:
+            context.set_trailing_metadata(((TRAILER, acceptor.load_trailer),))
         try:
             remaining_s = context.time_remaining()
+            if remaining_s is None:
+                remaining_s = timeout_s(metadata)
             deadline_at = math.inf if remaining_s is None else began_s + remaining_s
             invocation = Invocation(
-                service=_service_key(service, metadata),
+                service=service,
                 method=method,
-                body=body,
+                body=await _body(sent, streamed),
                 deadline_at=deadline_at,
                 attachments=self._attachments(metadata),
                 caller=identity_of_grpc(context.auth_context()),
+                stream=None if streamed is Streamed.NOTHING else _items(sent, acceptor.limits.message_bytes),
             )
             self._admit(invocation)
-            await _answer(await acceptor.invoker(invocation), acceptor.limits.message_bytes, context)
+            await _within(_own_timeout_s(context, remaining_s), self._serve(invocation, context))
         except RpcError as error:
             problem = error
-            await _abort(context, error)
+            await self._abort(context, error)
         except (asyncio.CancelledError, grpc.aio.AbortError) as error:
             problem = error
             raise
         except Exception as error:
             problem = error
             log.exception("%s/%s raised", service, method)
-            await _abort(context, RemoteError(f"{type(error).__name__}: {error}"))
+            await self._abort(context, RemoteError(f"{type(error).__name__}: {error}", may_have_run=True))
         finally:
             self._running -= 1
             acceptor.in_flight.count -= 1
             acceptor.tally.ended(met, began_s, deadline_at, problem)
             acceptor.check_calm()
+
+    async def _serve(self, invocation: Invocation, context: Any) -> None:
+        await _answer(await self._acceptor.invoker(invocation), self._acceptor.limits.message_bytes, context)
 
     def _admit(self, invocation: Invocation) -> None:
         limits = self._acceptor.limits
@@ -105,11 +142,7 @@ class PlainHandler(grpc.GenericRpcHandler):  # type: ignore[misc]
     def _attachments(self, metadata: Iterable[tuple[str, Any]]) -> dict[str, str]:
         """Headers with text, without gRPC's own."""
         limits = self._acceptor.limits
-        found = {
-            key: value
-            for key, value in metadata
-            if type(value) is str and key not in _HIDDEN and not key.startswith((":", "grpc-"))
-        }
+        found = attachments_of(metadata)
         if len(found) > limits.attachments:
             raise Overloaded(f"{len(found)} attachments; the bound is attachments={limits.attachments}")
         size = sum(len(key) + len(value) for key, value in found.items())
@@ -117,10 +150,51 @@ class PlainHandler(grpc.GenericRpcHandler):  # type: ignore[misc]
             raise Overloaded(f"{size} bytes of attachments; the bound is {limits.attachment_bytes}")
         return found
 
+    async def _abort(self, context: Any, error: RpcError) -> None:
+        trailers = trailers_of(error)
+        if self._acceptor.load_trailer:
+            trailers.append((TRAILER, self._acceptor.load_trailer))
+        await context.abort(code_of(error), text_of(error), tuple(trailers))
+
+
+async def _body(sent: Any, streamed: Streamed) -> bytes:
+    """The arguments. Of a caller's stream that is all there is, none."""
+    if streamed is Streamed.NOTHING:
+        return sent  # type: ignore[no-any-return]
+    if streamed is Streamed.ALL:
+        return _NO_ARGUMENTS
+    try:
+        return await anext(sent)
+    except StopAsyncIteration:
+        raise InvalidArgument("the call's arguments come first, and the caller's stream was empty") from None
+
+
+async def _items(sent: AsyncIterator[bytes], message_bytes: int) -> AsyncIterator[bytes]:
+    async for body in sent:
+        if len(body) > message_bytes:
+            raise Overloaded(f"an item of {len(body)} bytes; the bound is {message_bytes}", may_have_run=True)
+        yield body
+
+
+def _own_timeout_s(context: Any, remaining_s: float | None) -> float | None:
+    """gRPC watches over its own deadline; one that came in Triple's header is ours to keep."""
+    return remaining_s if context.time_remaining() is None else None
+
+
+async def _within(own_s: float | None, serving: Coroutine[Any, Any, None]) -> None:
+    try:
+        async with asyncio.timeout(own_s) as limit:
+            await serving
+    except TimeoutError:
+        if not limit.expired():
+            raise
+        raise DeadlineExceeded("the deadline passed", may_have_run=True) from None
+
 
 async def _answer(reply: Reply, message_bytes: int, context: Any) -> None:
     if reply.attachments:
-        await context.send_initial_metadata(_headers(reply))
+        headers = (as_header(key, value) for key, value in reply.attachments.items())
+        await context.send_initial_metadata(tuple(header for header in headers if header is not None))
     if reply.stream is None:
         await context.write(_checked(reply.body, message_bytes))
         return
@@ -139,27 +213,3 @@ def _checked(body: Any, message_bytes: int) -> bytes:
     if len(body) > message_bytes:
         raise Overloaded(f"a reply of {len(body)} bytes; the bound is {message_bytes}", may_have_run=True)
     return body
-
-
-def _headers(reply: Reply) -> tuple[tuple[str, str], ...]:
-    """Attachments that gRPC can carry: its keys are lower-case and its values printable ASCII."""
-    return tuple(
-        (key.lower(), value)
-        for key, value in reply.attachments.items()
-        if key.isascii() and value.isascii() and value.isprintable() and not key.endswith("-bin")
-    )
-
-
-async def _abort(context: Any, error: RpcError) -> None:
-    text = str(error.message)[:MESSAGE_CHARACTERS].encode("utf-8", "replace").decode()
-    await context.abort(_CODES.get(int(error.status), grpc.StatusCode.UNKNOWN), text)
-
-
-def _service_key(interface: str, metadata: Iterable[tuple[str, Any]]) -> str:
-    version = group = ""
-    for key, value in metadata:
-        if key == _VERSION and type(value) is str:
-            version = value
-        elif key == _GROUP and type(value) is str:
-            group = value
-    return str(ServiceKey(interface=interface, version=version, group=group)) if version or group else interface

@@ -169,7 +169,7 @@ def test_of_two_equal_keys_the_last_wins() -> None:
     [
         ("", "has no scheme"),
         ("not a url", "has no scheme"),
-        ("dubbo://h:1/a.B", "scheme 'dubbo' cannot be called; known: tri"),
+        ("dubbo://h:1/a.B", "scheme 'dubbo' cannot be called; known: grpc, tri"),
         ("empty://h:1/a.B", "scheme 'empty' cannot be called"),
         ("tri://h/a.B", "has no port"),
         ("tri://h:/a.B", "has no port"),

@@ -1,0 +1,1 @@
+"""The foreign ends of the interop tests."""
