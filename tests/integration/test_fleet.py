@@ -29,6 +29,8 @@ def test_loads_come_together_and_hardly_a_call_is_lost(tmp_path: Path) -> None:
             "0.5",
             "--seconds",
             "20",
+            "--window",
+            "15",
             "--json",
             str(out),
         ],
