@@ -95,12 +95,20 @@ def check(story: Story, success: float) -> None:
     assert story.changes(up=False) <= 2
 
 
-@pytest.mark.slow
+# One failed call of a short run's two thousand is all that the bar allows. A machine that gives this process no time for
+# so long (a queue's worth) makes more of them: such a run says nothing about the law, and is made again.
+STILL_S = 0.25
+
+
+@pytest.mark.timeout(120)
 async def test_a_spike_with_a_quarter_of_the_nodes_failing(fleet: SickFleet) -> None:
     # Half the long windows of calm, so that a run of seconds sees the way down begin as well.
     settings = ProtectionSettings(good_periods=2)
-    story = await live_through(fleet, "fails-fast", usual=150, spike_s=4, after_s=5, settings=settings)
-    check(story, 0.99)  # a process of nine that stands still for a moment shows in so short a run
+    for _ in range(3):
+        story = await live_through(fleet, "fails-fast", usual=150, spike_s=4, after_s=5, settings=settings)
+        if story.spike.success >= 0.999 or story.spike.stood_still_s < STILL_S:
+            break
+    check(story, 0.999)
     assert story.full_after_s is not None
     assert story.events[0].level is Level.DEGRADE
     assert story.level < Level.DEGRADE

@@ -180,13 +180,14 @@ class SickFleet:
 @dataclass
 class Tally:
     """What became of the calls of one run, by priority: ``ok``, ``degraded`` (refused without being sent),
-    ``failed``."""
+    ``failed``. ``stood_still_s``: the longest that the calling process got no processor time meanwhile."""
 
     ok: Counter[int] = field(default_factory=Counter)
     degraded: Counter[int] = field(default_factory=Counter)
     failed: Counter[int] = field(default_factory=Counter)
     errors: Counter[str] = field(default_factory=Counter)
     latencies_s: list[float] = field(default_factory=list)
+    stood_still_s: float = 0.0
 
     @property
     def calls(self) -> int:
@@ -236,6 +237,7 @@ async def drive(
             tally.errors[f"{type(error).__name__}: {error.message[:60]}"] += 1
 
     begun_s, sent = time.monotonic(), 0
+    looked_s = begun_s
     while (elapsed_s := time.monotonic() - begun_s) < seconds:
         while sent < elapsed_s * rate_per_s:
             task = asyncio.create_task(one(first + sent, priorities[sent % len(priorities)]))
@@ -243,6 +245,9 @@ async def drive(
             task.add_done_callback(tasks.discard)
             sent += 1
         await asyncio.sleep(0.002)
+        now_s = time.monotonic()
+        tally.stood_still_s = max(tally.stood_still_s, now_s - looked_s)
+        looked_s = now_s
     if tasks:
         await asyncio.wait(tuple(tasks))
     return tally
