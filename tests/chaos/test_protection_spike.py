@@ -95,8 +95,8 @@ def check(story: Story, success: float) -> None:
     assert story.changes(up=False) <= 2
 
 
-# One failed call of a short run's two thousand is all that the bar allows. A machine that gives this process no time for
-# so long (a queue's worth) makes more of them: such a run says nothing about the law, and is made again.
+# One failed call of a short run's two thousand is all that the bar allows. A machine that gives this process no time
+# for so long (a queue's worth) makes more of them: such a run says nothing about the law, and is made again.
 STILL_S = 0.25
 
 
