@@ -9,12 +9,14 @@ have had their effect; counting them again one second later would charge them tw
 out until the whole window had slid past. ``spend()`` marks everything up to now; ``evidence()`` counts only what
 came later. The plain totals still tell the truth for display and for the fleet's average.
 
-The buckets are one array of machine integers (200 bytes) made at the first call: three lists take twice that, and a
-consumer of 10,000 nodes has 10,000 windows.
+The buckets are one array of machine integers (200 bytes) made when the first of them is full: three lists take twice
+that, and a consumer of 10,000 nodes has 10,000 windows. Only totals are counted call by call, one addition each; what
+belongs to the running bucket is the difference to the totals when it began.
 """
 
 from __future__ import annotations
 
+import math
 from array import array
 
 BUCKETS = 10
@@ -29,13 +31,28 @@ class OutcomeWindow:
     """Counts of sent, ok and failed calls in the last ``BUCKETS * BUCKET_S`` seconds.
 
     ``sent``, ``ok`` and ``failed`` are totals as of the last call of a method that takes ``now_s``; call
-    ``advance(now_s)`` before reading them. A clock that steps back is read as standing still.
+    ``advance(now_s)`` before reading them. Who counts every call may add to a total himself, while ``now_s`` is before
+    ``until_s``. A clock that steps back is read as standing still.
     """
 
-    __slots__ = ("_at", "_counts", "_spent", "failed", "ok", "sent")
+    __slots__ = (
+        "_at",
+        "_counts",
+        "_noted_failed",
+        "_noted_ok",
+        "_noted_sent",
+        "_spent",
+        "failed",
+        "ok",
+        "sent",
+        "until_s",
+    )
 
     def __init__(self) -> None:
         self._at = -1
+        self.until_s = -math.inf
+        # What of the totals stands in buckets; the rest belongs to the running one.
+        self._noted_sent = self._noted_ok = self._noted_failed = 0
         self._counts: array[int] | None = None
         # What a law has acted upon, ok then failed; None for the many nodes that never were below target.
         self._spent: array[int] | None = None
@@ -49,52 +66,44 @@ class OutcomeWindow:
         steps = at - self._at
         if steps <= 0:
             return
-        if self._counts is not None and (self.sent or self.ok or self.failed):
+        if self.sent or self.ok or self.failed:
+            counts = self._noted()
             if steps >= BUCKETS:
                 self._counts = array("I", _NOTHING)
                 self._spent = None
                 self.sent = self.ok = self.failed = 0
             else:
                 for step in range(1, steps + 1):
-                    self._clear(self._counts, (self._at + step) % BUCKETS)
+                    self._clear(counts, (self._at + step) % BUCKETS)
+            self._noted_sent, self._noted_ok, self._noted_failed = self.sent, self.ok, self.failed
         self._at = at
+        self.until_s = (at + 1) * BUCKET_S
 
     def count_sent(self, now_s: float) -> None:
-        if now_s >= self._at + BUCKET_S:
+        if now_s >= self.until_s:
             self.advance(now_s)
-        counts = self._counts
-        if counts is None:
-            counts = self._begin()
-        counts[self._at % BUCKETS] += 1
         self.sent += 1
 
     def count_ok(self, now_s: float) -> None:
-        if now_s >= self._at + BUCKET_S:
+        if now_s >= self.until_s:
             self.advance(now_s)
-        counts = self._counts
-        if counts is None:
-            counts = self._begin()
-        counts[_OK + self._at % BUCKETS] += 1
         self.ok += 1
 
     def count_failed(self, now_s: float) -> None:
-        if now_s >= self._at + BUCKET_S:
+        if now_s >= self.until_s:
             self.advance(now_s)
-        counts = self._counts
-        if counts is None:
-            counts = self._begin()
-        counts[_FAILED + self._at % BUCKETS] += 1
         self.failed += 1
 
     def spend(self) -> None:
         """Everything up to now has had its effect."""
-        self._spent = (self._counts or _NOTHING)[_OK:]
+        self._spent = self._noted()[_OK:]
 
     def evidence(self, buckets: int = BUCKETS) -> tuple[int, int]:
         """(ok, failed) that are not spent, in the newest *buckets* (the running one included)."""
-        counts, spent = self._counts, self._spent
-        if counts is None or (buckets >= BUCKETS and spent is None):
+        spent = self._spent
+        if buckets >= BUCKETS and spent is None:
             return self.ok, self.failed
+        counts = self._noted()
         ok = failed = 0
         for back in range(min(buckets, BUCKETS)):
             bucket = (self._at - back) % BUCKETS
@@ -109,17 +118,26 @@ class OutcomeWindow:
         """Forget the calls of *other*, which were counted here too (a node has left)."""
         self.advance(now_s)
         other.advance(now_s)
-        if self._counts is None or other._counts is None:
+        if not (other.sent or other.ok or other.failed):
             return
+        counts, others = self._noted(), other._noted()
         for at in range(3 * BUCKETS):
-            self._counts[at] -= min(self._counts[at], other._counts[at])
-        self.sent = sum(self._counts[:_OK])
-        self.ok = sum(self._counts[_OK:_FAILED])
-        self.failed = sum(self._counts[_FAILED:])
+            counts[at] -= min(counts[at], others[at])
+        self.sent = self._noted_sent = sum(counts[:_OK])
+        self.ok = self._noted_ok = sum(counts[_OK:_FAILED])
+        self.failed = self._noted_failed = sum(counts[_FAILED:])
 
-    def _begin(self) -> array[int]:
-        self._counts = array("I", _NOTHING)
-        return self._counts
+    def _noted(self) -> array[int]:
+        """The buckets, with what was counted since the last time in the running one."""
+        counts = self._counts
+        if counts is None:
+            counts = self._counts = array("I", _NOTHING)
+        bucket = self._at % BUCKETS
+        counts[bucket] += self.sent - self._noted_sent
+        counts[_OK + bucket] += self.ok - self._noted_ok
+        counts[_FAILED + bucket] += self.failed - self._noted_failed
+        self._noted_sent, self._noted_ok, self._noted_failed = self.sent, self.ok, self.failed
+        return counts
 
     def _clear(self, counts: array[int], bucket: int) -> None:
         self.sent -= counts[bucket]

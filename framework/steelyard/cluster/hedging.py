@@ -8,9 +8,9 @@ of the call's time, one more attempt goes elsewhere. Only for idempotent methods
 while protection has stopped retries; so all extra load has one bound.
 
 On the way of a call that is answered in time stand one small object and its place in a wheel of time (a list for each 5
-ms, dropped whole when its time has come), some 1.5 us: there is no task and no timer of its own. When a hedge is
-answered first, the caller's task is woken by a cancel that is taken back (``Task.uncancel``), as ``asyncio.timeout``
-does it.
+ms, dropped whole when its time has come): there is no task and no timer of its own. When a hedge is answered first, its
+reply is given to the future that the caller awaits. A caller that still waits for a connection awaits no such future:
+its task is woken by a cancel that is taken back (``Task.uncancel``), as ``asyncio.timeout`` does it.
 
 **A beaten attempt stays on its node's account** until the node says anything to anybody, or its deadline passes and it
 counts as failed. Were it forgotten at once, a stopped node would look idle, and get its full share of calls for as long
@@ -41,17 +41,41 @@ class Attempt:
     """A first attempt under watch. ``invocation`` is None when it is over, ``reply`` is set by the hedge that beat it,
     ``rivals`` are the hedges."""
 
-    __slots__ = ("context", "delay_s", "invocation", "is_waiting", "reply", "rivals", "task", "tried")
+    __slots__ = ("answer", "context", "delay_s", "invocation", "is_waiting", "reply", "rivals", "task", "tried")
 
-    def __init__(self, invocation: Invocation, tried: list[str], task: asyncio.Task[Any], delay_s: float) -> None:
+    def __init__(self, invocation: Invocation, tried: list[str], delay_s: float) -> None:
         self.invocation: Invocation | None = invocation
         self.tried = tried
-        self.task = task
         self.delay_s = delay_s
         self.context = copy_context()
+        # One of these wakes the caller: the future that it awaits, where its call has gone out, and else its task.
+        self.answer: asyncio.Future[Reply] | None = None
+        self.task: asyncio.Task[Any] | None = None
         self.rivals: list[asyncio.Task[None]] | None = None
         self.reply: Reply | None = None
         self.is_waiting = False
+
+    def is_answered(self) -> bool:
+        """Whether the first attempt has its own answer, though its caller may not have heard of it yet."""
+        answer = self.answer
+        return answer is not None and answer.done() and (answer.cancelled() or answer.exception() is None)
+
+    def win(self, reply: Reply) -> None:
+        """A rival has answered first."""
+        self.reply = reply
+        if self.is_waiting:
+            return
+        if self.task is not None:
+            self.task.cancel()
+        elif self.answer is not None and not self.answer.done():
+            self.answer.set_result(reply)
+
+    def is_over(self) -> None:
+        """The wheel keeps the attempt until its moment, and need not keep the body; rivals are not wanted any more."""
+        self.invocation = None
+        if self.rivals is not None:
+            for rival in self.rivals:
+                rival.cancel()
 
 
 Send = Callable[[Candidate, Invocation, "Attempt | None"], Coroutine[Any, Any, Reply]]
@@ -72,43 +96,66 @@ class Hedging:
         self._wheel: dict[int, list[Attempt]] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._armed_for = 0
-        self._loop: asyncio.AbstractEventLoop | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self.hedges = 0
         self.won = 0
 
     async def run(self, candidate: Candidate, invocation: Invocation, tried: list[str]) -> Reply:
-        """One attempt at *candidate*, hedged. Raises what that attempt raises when no hedge answers."""
-        latency = self._latencies.get(invocation.method)
-        if latency is None:
-            latency = self._latencies[invocation.method] = Quantile()
+        """One attempt at *candidate*, hedged, whatever it waits for. Raises what that attempt raises when no hedge
+        answers."""
         started_s = self._clock()
-        task = asyncio.current_task(self._loop)
+        task = asyncio.current_task()
         assert task is not None
         cancelled_before = task.cancelling()
-        delay_s = self._delay_s(latency.value, invocation.deadline_at - started_s)
-        attempt = Attempt(invocation, tried, task, delay_s)
-        self._watch(attempt, started_s + delay_s)
+        attempt = self.watch(invocation, tried, started_s)
+        attempt.task = task
         try:
             reply = await self._send(candidate, invocation, attempt)
         except asyncio.CancelledError:
             if attempt.reply is None or task.uncancel() > cancelled_before:
                 raise  # the caller's own
-            latency.add_above()
-            self.won += 1
-            return attempt.reply
+            return self.beaten(invocation.method, attempt.reply)
         except RpcError:
-            answered = await self._rival_reply(attempt)
+            answered = await self.rival_reply(attempt)
             if answered is None:
                 raise
-            self.won += 1
             return answered
         finally:
-            attempt.invocation = None  # the wheel keeps the attempt until its moment, and need not keep the body
-            if attempt.rivals is not None:
-                for rival in attempt.rivals:
-                    rival.cancel()
-        latency.add(self._clock() - started_s)
+            attempt.is_over()
+        self.answered(invocation.method, self._clock() - started_s)
+        return reply
+
+    def watch(self, invocation: Invocation, tried: list[str], now_s: float) -> Attempt:
+        """A first attempt is made now. ``is_over`` when it is."""
+        latency = self._latencies.get(invocation.method)
+        if latency is None:
+            latency = self._latencies[invocation.method] = Quantile()
+        latest_s = (invocation.deadline_at - now_s) * LATEST_PART
+        delay_s, usual_s = latest_s, latency.value
+        if usual_s is not None:
+            delay_s = usual_s * self._after
+            if delay_s < self._floor_s:
+                delay_s = self._floor_s
+            if delay_s > latest_s:
+                delay_s = latest_s
+        attempt = Attempt(invocation, tried, delay_s)
+        if delay_s <= _LONGEST_S:
+            slot = int((now_s + delay_s) / _GRAIN_S) + 1
+            waiting = self._wheel.get(slot)
+            if waiting is not None:
+                waiting.append(attempt)
+            else:
+                self._put(slot, attempt)
+        return attempt
+
+    def answered(self, method: str, latency_s: float) -> None:
+        """A first attempt was answered."""
+        self._latencies[method].add(latency_s)
+
+    def beaten(self, method: str, reply: Reply) -> Reply:
+        """A first attempt was beaten by the hedge that brought *reply*."""
+        self._latencies[method].add_above()
+        self.won += 1
         return reply
 
     async def close(self) -> None:
@@ -122,19 +169,7 @@ class Hedging:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    def _delay_s(self, usual_s: float | None, remaining_s: float) -> float:
-        latest_s = remaining_s * LATEST_PART
-        if usual_s is None:
-            return latest_s
-        delay_s = usual_s * self._after
-        if delay_s < self._floor_s:
-            delay_s = self._floor_s
-        return delay_s if delay_s < latest_s else latest_s
-
-    def _watch(self, attempt: Attempt, due_at: float) -> None:
-        if attempt.delay_s > _LONGEST_S:
-            return
-        slot = int(due_at / _GRAIN_S) + 1
+    def _put(self, slot: int, attempt: Attempt) -> None:
         waiting = self._wheel.get(slot)
         if waiting is not None:
             waiting.append(attempt)
@@ -146,10 +181,8 @@ class Hedging:
     def _arm(self, slot: int) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        if self._loop is None:
-            self._loop = asyncio.get_running_loop()
         self._armed_for = slot
-        self._timer = self._loop.call_later(max(slot * _GRAIN_S - self._clock(), 0.0), self._ring)
+        self._timer = asyncio.get_running_loop().call_later(max(slot * _GRAIN_S - self._clock(), 0.0), self._ring)
 
     def _ring(self) -> None:
         self._timer = None
@@ -176,24 +209,24 @@ class Hedging:
         attempt.rivals.append(rival)
         self._tasks.add(rival)
         rival.add_done_callback(self._tasks.discard)
-        self._watch(attempt, now_s + attempt.delay_s)  # the second node may be stopped as well
+        # The second node may be stopped as well.
+        self._put(int((now_s + attempt.delay_s) / _GRAIN_S) + 1, attempt)
 
     async def _rival(self, attempt: Attempt, candidate: Candidate, invocation: Invocation) -> None:
         try:
             reply = await self._send(candidate, invocation, None)
         except RpcError:
             return  # the first attempt goes on, and says what is wrong if that fails too
-        if attempt.invocation is None or attempt.reply is not None:
-            return
-        attempt.reply = reply
-        if not attempt.is_waiting:
-            attempt.task.cancel()
+        if attempt.invocation is not None and attempt.reply is None and not attempt.is_answered():
+            attempt.win(reply)
 
-    async def _rival_reply(self, attempt: Attempt) -> Reply | None:
+    async def rival_reply(self, attempt: Attempt) -> Reply | None:
         """The answer of a hedge that is still under way when the first attempt has failed."""
         attempt.is_waiting = True
         while attempt.reply is None and (pending := [rival for rival in attempt.rivals or () if not rival.done()]):
             await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
+        if attempt.reply is not None:
+            self.won += 1
         return attempt.reply
 
 

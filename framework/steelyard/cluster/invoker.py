@@ -19,7 +19,7 @@ from steelyard.errors import ConfigError, DeadlineExceeded, RpcError
 from steelyard.guard import Protection, RetryBudget, backoff_s
 from steelyard.model import CallShape, Invocation, Outcome, Reply
 from steelyard.telemetry import note_attempt
-from steelyard.wire import ChannelState
+from steelyard.wire import ChannelState, OpenCall
 
 from .directory import Directory
 from .hedging import Attempt, BeatenAttempts, Hedging
@@ -109,14 +109,78 @@ class ClusterInvoker:
             )
 
     async def __call__(self, invocation: Invocation) -> Reply:
-        tried: list[str] = []
-        failure: RpcError | None = None
-        hedging = self._hedging if _is_hedged(invocation) else None
+        """The first attempt, where it can go out at once and nothing goes wrong: nearly every call, and so without a
+        coroutine, a clock or a question that is not needed. ``_attempts_of`` is the long way of the same."""
         now_s = self._clock()
         if now_s >= invocation.deadline_at:
             _remaining(invocation, now_s)  # a call that is over already must not become a node's failure
         self._calls += 1
         self._budget.deposit(now_s)
+        candidate = self._policy.pick(now_s, self._dice, invocation.key)
+        channel = None if candidate is None else self._directory.channel(candidate.node.address)
+        connection = None if channel is None else channel.ready
+        if candidate is None or connection is None:
+            return await self._attempts_of(invocation, [], None)
+        tried = [candidate.identity]
+        hedging = self._hedging if _is_hedged(invocation) else None
+        self._policy.started(candidate, now_s)
+        self._attempts += 1
+        note_attempt(candidate.node)
+        call: OpenCall | None = None
+        attempt: Attempt | None = None
+        try:
+            if hedging is not None:
+                attempt = hedging.watch(invocation, tried, now_s)
+            call = connection.submit(invocation, now_s)
+            if attempt is not None:
+                attempt.answer = call.token
+            reply: Reply = await call.token
+        except RpcError as error:
+            failure = error
+        except BaseException:
+            if call is not None:
+                connection.abandon(call)
+            self._left(candidate, now_s, invocation, attempt)
+            if attempt is not None:
+                attempt.is_over()
+            raise
+        else:
+            if attempt is None or hedging is None:
+                return self._answered(candidate, reply, now_s)
+            attempt.is_over()
+            if attempt.reply is None:
+                hedging.answered(invocation.method, self._clock() - now_s)
+                return self._answered(candidate, reply, now_s)
+            connection.abandon(call)
+            self._left(candidate, now_s, invocation, attempt)
+            return hedging.beaten(invocation.method, reply)
+        return await self._after_failure(failure, candidate, invocation, tried, attempt, now_s)
+
+    async def _after_failure(
+        self,
+        error: RpcError,
+        candidate: Candidate,
+        invocation: Invocation,
+        tried: list[str],
+        attempt: Attempt | None,
+        started_s: float,
+    ) -> Reply:
+        """The first attempt has failed: a hedge that is under way may still answer, and else other nodes."""
+        self._failed(candidate, error, started_s)
+        if attempt is not None and self._hedging is not None:
+            try:
+                answered = await self._hedging.rival_reply(attempt)
+            finally:
+                attempt.is_over()
+            if answered is not None:
+                return answered
+        if not await self._goes_on(error, invocation, len(tried)):
+            raise error
+        return await self._attempts_of(invocation, tried, error)
+
+    async def _attempts_of(self, invocation: Invocation, tried: list[str], failure: RpcError | None) -> Reply:
+        """As many attempts as it takes, after those at *tried* that ended with *failure*."""
+        hedging = self._hedging if _is_hedged(invocation) else None
         while True:
             candidate = self._pick(invocation, tried)
             if candidate is None:
@@ -180,19 +244,17 @@ class ClusterInvoker:
         try:
             reply = await channel(invocation)
         except RpcError as error:
-            error.node = node.identity
-            self._end(candidate, outcome_for_node(error), started_s, is_transport=is_transport(error))
-            if error.is_remote and self._beaten:
-                self._beaten.heard(node.identity)
+            self._failed(candidate, error, started_s)
             raise
         except BaseException:
-            if attempt is not None and attempt.reply is not None:
-                self._beaten.add(candidate, started_s, invocation.deadline_at)
-            else:
-                self._end(candidate, Outcome.IGNORED, started_s)
+            self._left(candidate, started_s, invocation, attempt)
             raise
+        return self._answered(candidate, reply, started_s)
+
+    def _answered(self, candidate: Candidate, reply: Reply, started_s: float) -> Reply:
+        """An attempt succeeded, or a stream opened, which is accounted when it ends."""
         if self._beaten:
-            self._beaten.heard(node.identity)
+            self._beaten.heard(candidate.identity)
         if reply.stream is not None:
             return Reply(
                 stream=AccountedStream(reply.stream, self._end, candidate, started_s), attachments=reply.attachments
@@ -200,8 +262,21 @@ class ClusterInvoker:
         now_s = self._clock()
         self._policy.ended(candidate, Outcome.OK, now_s, latency_s=now_s - started_s, in_flight=reply.in_flight)
         if self._protection is not None:
-            self._protection.node_ended(node.identity, True)
+            self._protection.node_ended(candidate.identity, True)
         return reply
+
+    def _failed(self, candidate: Candidate, error: RpcError, started_s: float) -> None:
+        error.node = candidate.identity
+        self._end(candidate, outcome_for_node(error), started_s, is_transport=is_transport(error))
+        if error.is_remote and self._beaten:
+            self._beaten.heard(candidate.identity)
+
+    def _left(self, candidate: Candidate, started_s: float, invocation: Invocation, attempt: Attempt | None) -> None:
+        """Nobody waits for this attempt any more: its caller has gone, or a hedge has beaten it."""
+        if attempt is not None and attempt.reply is not None:
+            self._beaten.add(candidate, started_s, invocation.deadline_at)
+        else:
+            self._end(candidate, Outcome.IGNORED, started_s)
 
     def _end(
         self,

@@ -8,6 +8,7 @@ from .lane import CARRIERS, WIRE_TAG, LaneConnector, checked_carrier, lane_tag, 
 from .limits import WireLimits
 from .listener import Listener
 from .loopback import LocalChannel, LoopbackListener
+from .mux import OpenCall
 from .plain import HealthService, OpenOrcaService
 from .unary import Streamed
 
@@ -22,6 +23,7 @@ __all__ = [
     "Listener",
     "LocalChannel",
     "LoopbackListener",
+    "OpenCall",
     "OpenOrcaService",
     "ProtocolError",
     "Streamed",

@@ -81,6 +81,15 @@ class Channel:
         return self._state
 
     @property
+    def ready(self) -> ConsumerConnection | None:
+        """Our own wire's connection, where a call can go out on it at once; None: await the channel itself, which
+        connects or says why it cannot. For whoever sends many calls and needs no coroutine around each."""
+        connection = self._connection
+        if type(connection) is not ConsumerConnection or connection.has_ended:
+            return None
+        return connection if self._state is ChannelState.READY else None
+
+    @property
     def reason(self) -> str:
         """Why the channel is not ready, in words."""
         return self._reason
@@ -93,7 +102,7 @@ class Channel:
         connection = self._connection
         if connection is None or connection.has_ended:
             connection = await self._connected(invocation.deadline_at)
-        call: Any = connection.submit(invocation)
+        call: Any = connection.submit(invocation, time.monotonic())
         try:
             return await call.token  # type: ignore[no-any-return]
         except asyncio.CancelledError:

@@ -42,16 +42,14 @@ class Connection:
         self._is_finishing = False
         self._is_reading_paused = False
         self._end: asyncio.Future[str] = self._loop.create_future()
+        self.has_ended = False  # asked before each call, so it is no property
         self._beat_at = time.monotonic() + side.limits.heartbeat_interval_s
         self._armed_at = self._beat_at
         self._timer = self._loop.call_later(side.limits.heartbeat_interval_s, self._on_timer)
 
-    @property
-    def has_ended(self) -> bool:
-        return self._end.done()
-
     def stop(self, reason: str) -> None:
         """Asks ``run`` to end the connection. The first reason counts."""
+        self.has_ended = True
         if not self._end.done():
             self._end.set_result(reason)
 
@@ -123,7 +121,7 @@ class Connection:
     # A Link calls these.
 
     def packet(self, data: memoryview) -> None:
-        if self._end.done():
+        if self.has_ended:
             return
         try:
             self._handle(data, time.monotonic())
@@ -192,14 +190,14 @@ class Connection:
             self._beat_at = beat_at
         if self._outbox.is_waiting:
             self._wake()
-        if not self._end.done():
+        if not self.has_ended:
             self._arm()
 
     async def _read(self) -> None:
         assert not isinstance(self._carrier, Link)
         receive, handle, monotonic, outbox = self._carrier.receive, self._handle, time.monotonic, self._outbox
         try:
-            while not self._end.done():
+            while not self.has_ended:
                 if self._is_full():
                     await self._until_not_full()
                 data = await receive()

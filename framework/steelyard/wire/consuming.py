@@ -61,9 +61,10 @@ class ConsumerConnection(Connection):
         """Returns when the provider's HELLO has come, or the connection has ended without it."""
         await self._is_welcome
 
-    def submit(self, invocation: Invocation) -> OpenCall:
-        """Sends a call; its answer comes to the future ``.token``. Raises the RpcError of a refused call."""
-        call = self._side.call(self._loop.create_future(), invocation, time.monotonic())
+    def submit(self, invocation: Invocation, now_s: float) -> OpenCall:
+        """Sends a call; its answer comes to the future ``.token``. Raises the RpcError of a refused call. Who leaves
+        before the answer has to say so (``abandon``)."""
+        call = self._side.call(self._loop.create_future(), invocation, now_s)
         if self._is_idle:
             self._wake()
         if invocation.deadline_at < self._armed_at:
@@ -104,11 +105,12 @@ class ConsumerConnection(Connection):
     def _handle(self, data: bytes | memoryview, now_s: float) -> None:
         for event in self._side.receive(data, now_s):
             if type(event) is Answered:
-                future = event.call.token
+                call = event.call
+                future = call.token
                 if not future.done():
                     future.set_result(event.reply)
                 if self._senders:
-                    self._stop_sending(event.call)
+                    self._stop_sending(call)
             else:
                 self._other(event)
         if self._side.peer is not None and not self._is_welcome.done():

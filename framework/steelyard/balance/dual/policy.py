@@ -49,6 +49,7 @@ from .settings import DualSettings
 from .utilization import RatioLaw, UtilizationLaw
 from .warm_up import apply_ramps, ramp
 
+_OK = Outcome.OK
 _REDRAWS = 6
 # Ratios are flows over their common sum. Dividing by a sum that changes with every step of anybody would move some keys
 # of all; so the divisor stays while it is this nearly right.
@@ -194,15 +195,22 @@ class Dual(PolicyBase[Member]):
     # --- learning -----------------------------------------------------------------------------------------------
 
     def started(self, candidate: Candidate, now_s: float) -> None:
-        # What PolicyBase does, written out: both run for every call, and a call of super() costs as much as they do.
+        # What PolicyBase and the windows do, written out here and in ``ended``: this runs for every call, and each call
+        # of a function costs as much as it does.
+        assert isinstance(candidate, Member)
         candidate.in_flight += 1
         candidate.queue += 1.0
-        candidate.window.count_sent(now_s)
+        window = candidate.window
+        if now_s >= window.until_s:
+            window.advance(now_s)
+        window.sent += 1
         if candidate.is_member:
             self.open_calls += 1
             self._queue_total += 1.0
-            self._window.count_sent(now_s)
-        assert isinstance(candidate, Member)
+            window = self._window
+            if now_s >= window.until_s:
+                window.advance(now_s)
+            window.sent += 1
         if candidate.kept < 1.0 and not candidate.is_ejected:
             candidate.probe_at_s = now_s + candidate.probe_every_s
 
@@ -217,6 +225,10 @@ class Dual(PolicyBase[Member]):
         is_transport: bool = False,
     ) -> None:
         assert isinstance(candidate, Member)
+        in_use = candidate.in_flight
+        if outcome is _OK and in_use > 0 and candidate.is_member and not candidate.is_ejected:
+            self._ended_well(candidate, now_s, in_use - 1, in_flight)
+            return
         is_failed = outcome is Outcome.FAILED
         kept_queue = candidate.queue
         super().ended(candidate, outcome, now_s, latency_s=latency_s, in_flight=in_flight)
@@ -246,6 +258,28 @@ class Dual(PolicyBase[Member]):
             self._ejection.readmit(candidate)
             candidate.probe_at_s = now_s
             self._next_probe_at_s = min(self._next_probe_at_s, now_s)
+
+    def _ended_well(self, member: Member, now_s: float, own: int, told: int | None) -> None:
+        """What becomes of nearly every call. *own* calls of this consumer are left, *told* is what the reply said."""
+        member.in_flight = own
+        before = member.queue
+        queue = before - 1.0 if told is None or told < 0 else float(told)
+        if queue < own:
+            queue = float(own)
+        member.queue = queue
+        self._queue_total += queue - before
+        self.open_calls -= 1
+        window = member.window
+        if now_s >= window.until_s:
+            window.advance(now_s)
+        window.ok += 1
+        window = self._window
+        if now_s >= window.until_s:
+            window.advance(now_s)
+        window.ok += 1
+        member.new_ok += 1
+        member.is_doubted = False
+        member.transport_failures = 0
 
     def report(self, address: str, report: LoadReport, now_s: float) -> None:
         if report.utilization:

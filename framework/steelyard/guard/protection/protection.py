@@ -45,6 +45,7 @@ class Protection:
         self._trend = Trend(self.settings)
         self._share = DegradedShare(self.settings)
         self._waits: dict[str, MethodWait] = {}
+        self._patience: dict[int, float] = {}  # by priority, as asked for
         self._averages = Averages()
         self._level = Level.NONE
         self._since_s: float | None = None
@@ -139,8 +140,10 @@ class Protection:
         self._trend.count(node, is_ok)
 
     def _would_wait(self, wait: MethodWait, priority: int, remaining_s: float, now_s: float) -> bool:
-        wait.advance(now_s)
-        if not wait.is_too_long(remaining_s, self.settings.patience(priority)):
+        patience = self._patience.get(priority)
+        if patience is None:
+            patience = self._patience[priority] = self.settings.patience(priority)
+        if not wait.is_late(now_s, remaining_s, patience):
             return False
         self._waits_now = True
         if self._level < Level.DEGRADE:

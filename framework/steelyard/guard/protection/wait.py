@@ -51,6 +51,7 @@ class MethodWait:
         "_counts",
         "_new_calls",
         "_new_latency_s",
+        "_next_at_s",
         "_seen_at_s",
         "_sums_s",
         "_trusted_from_s",
@@ -69,6 +70,7 @@ class MethodWait:
         self._counts = [0] * _BUCKETS
         self._sums_s = [0.0] * _BUCKETS
         self._base: deque[float] = deque(maxlen=_BASE_PERIODS)
+        self._next_at_s = -math.inf  # when the next bucket begins
         self._seen_at_s = math.inf
         self._trusted_from_s = -math.inf
         self._bucket_calls = 0
@@ -79,7 +81,7 @@ class MethodWait:
     def answered(self, now_s: float, latency_s: float) -> None:
         """One call was answered (``in_flight`` is the caller's to count). Failures answer nothing and are not
         counted."""
-        if now_s * _BUCKETS_PER_S >= self._at + 1 or now_s - self._seen_at_s > _STALL_S:
+        if now_s >= self._next_at_s or now_s - self._seen_at_s > _STALL_S:
             self.advance(now_s)
         self._seen_at_s = now_s
         self._bucket_calls += 1
@@ -92,6 +94,7 @@ class MethodWait:
         self._seen_at_s = now_s
         at = int(now_s * _BUCKETS_PER_S)
         steps = at - self._at
+        self._next_at_s = (self._at + 1) / _BUCKETS_PER_S
         if steps <= 0:
             return
         self._close_bucket()
@@ -99,6 +102,7 @@ class MethodWait:
             self._counts[(self._at + step) % _BUCKETS] = 0
             self._sums_s[(self._at + step) % _BUCKETS] = 0.0
         self._at = at
+        self._next_at_s = (at + 1) / _BUCKETS_PER_S
         # The bucket that begins now is empty, so the full ones are one fewer.
         newest = sum(self._counts[(at - back) % _BUCKETS] for back in range(1, _NEWEST + 1))
         self.rate_per_s = max(sum(self._counts) / ((_BUCKETS - 1) * _BUCKET_S), newest / (_NEWEST * _BUCKET_S))
@@ -135,6 +139,18 @@ class MethodWait:
     def is_slow(self) -> bool:
         """Whether answers in general take several times what they do without a queue."""
         return self.base_s is not None and self.recent_s > _SLOW * self.base_s
+
+    def is_late(self, now_s: float, remaining_s: float, patience: float) -> bool:
+        """``advance`` and ``is_too_long`` for every call: where answers are no slower than they should be, and that is
+        nearly always, there is nothing else to ask."""
+        if now_s >= self._next_at_s or now_s - self._seen_at_s > _STALL_S:
+            self.advance(now_s)
+        else:
+            self._seen_at_s = now_s
+        base_s = self.base_s
+        if base_s is None or self.recent_s - base_s <= _MEASURED_PART * (patience * (remaining_s - base_s)):
+            return False
+        return self.is_too_long(remaining_s, patience)
 
     def is_too_long(self, remaining_s: float, patience: float) -> bool:
         """Whether waiting would take more than *patience* of the time that the call has beyond ``base``, as of the last

@@ -14,8 +14,8 @@ from steelyard.errors import RpcError
 from steelyard.model import Invocation, LoadReport, Reply
 
 
-class Event(msgspec.Struct):
-    pass
+class Event(msgspec.Struct, gc=False):
+    """``gc=False``: it is acted upon at once and kept by nobody, so that no cycle goes through it."""
 
 
 # To a consumer.

@@ -124,9 +124,9 @@ class PlainConnection:
                     await self._peer.close()
         return reason
 
-    def submit(self, invocation: Invocation) -> PlainCall:
+    def submit(self, invocation: Invocation, now_s: float) -> PlainCall:
         """Sends a call; its answer is that of the task ``.token``. Raises the RpcError of a refused call."""
-        self._admit(invocation)
+        self._admit(invocation, now_s)
         call = PlainCall()
         shape = _UNARY if invocation.spec is None else invocation.spec.shape
         work = self._unary if not shape.gives_stream else self._stream
@@ -143,7 +143,7 @@ class PlainConnection:
             del self._open[call]
             _cancel(call)
 
-    def _admit(self, invocation: Invocation) -> None:
+    def _admit(self, invocation: Invocation, now_s: float) -> None:
         body, limits = invocation.body, self._limits
         if type(body) is not bytes:
             raise InternalError(f"the wire carries bytes, not a body of type {type(body).__name__}")
@@ -151,7 +151,7 @@ class PlainConnection:
             raise Overloaded(f"{limits.in_flight} calls are open on this connection already", node=self._node)
         if len(body) > limits.message_bytes:
             raise Overloaded(f"a body of {len(body)} bytes; the bound is {limits.message_bytes}", node=self._node)
-        if invocation.deadline_at <= time.monotonic():
+        if invocation.deadline_at <= now_s:
             raise DeadlineExceeded("the deadline passed before the call was sent", node=self._node)
 
     def _begin(self, call: PlainCall, invocation: Invocation, shape: CallShape) -> Any:
