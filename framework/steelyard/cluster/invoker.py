@@ -125,6 +125,8 @@ class ClusterInvoker:
         hedging = self._hedging if _is_hedged(invocation) else None
         self._policy.started(candidate, now_s)
         self._attempts += 1
+        if self.prober is not None:
+            self.prober.ask()
         note_attempt(candidate.node)
         call: OpenCall | None = None
         attempt: Attempt | None = None
