@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from types import MappingProxyType
 
@@ -108,3 +108,9 @@ class Node:
         object.__setattr__(self, "service_key", key)
         object.__setattr__(self, "address", address)
         object.__setattr__(self, "identity", f"{key}@{address}")
+
+    def __repr__(self) -> str:
+        """Every field but for Dubbo's ``token``: a node is printed into logs, and whoever reads those may not call."""
+        shown = {each.name: getattr(self, each.name) for each in fields(self) if each.repr}
+        shown["tags"] = {key: "***" if key == "token" else value for key, value in self.tags.items()}
+        return f"Node({', '.join(f'{name}={value!r}' for name, value in shown.items())})"

@@ -174,6 +174,7 @@ def call(
     tls_certificate: options.TlsCertificate = None,
     tls_key: options.TlsKey = None,
     tls_server_name: options.TlsServerName = None,
+    bearer_file: options.BearerFile = None,
     registry_wait: options.RegistryWait = "10",
     debug: options.Debug = False,
 ) -> None:
@@ -209,6 +210,7 @@ def call(
             policy=policy,
             registry_wait_s=options.wait_s(registry_wait),
             credentials=options.credentials(tls_ca, tls_certificate, tls_key, tls_server_name),
+            bearer_file=bearer_file or None,
         )
         import asyncio
 

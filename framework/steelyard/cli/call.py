@@ -15,7 +15,7 @@ from steelyard.codec import plain_codec
 from steelyard.consumer import Consumer, with_options
 from steelyard.invoke import Invoker, Position, Stack
 from steelyard.model import Invocation, MethodSpec, Parameter, Reply
-from steelyard.security import Credentials
+from steelyard.security import Bearer, Credentials
 from steelyard_registry import Registry, ServiceKey
 
 from .failure import usage
@@ -36,6 +36,7 @@ class Call:
     policy: str = "dual"
     registry_wait_s: float | None = 10.0
     credentials: Credentials | None = None
+    bearer_file: str | None = None
 
 
 def split_target(target: str) -> tuple[str, str]:
@@ -112,6 +113,7 @@ async def run(asked: Call, show: Show) -> None:
         application="steelyard-call",
         registry_wait_s=asked.registry_wait_s,
         credentials=asked.credentials,
+        bearer=Bearer(file=asked.bearer_file) if asked.bearer_file else None,
     ) as consumer:
         service = await _resolved(consumer.registry, asked)
         spec = MethodSpec(name=asked.method, parameters=(Parameter("arguments"),))

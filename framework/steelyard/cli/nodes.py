@@ -133,7 +133,7 @@ def _node(sight: Sight) -> dict[str, Any]:
         "protocol": node.protocol,
         "started_at": started_at,
         "methods": list(node.methods),
-        "tags": dict(node.tags),
+        "tags": words.shown(node.tags),
         "hardware": hardware,
         "load": _load(sight.load),
         "observer": None

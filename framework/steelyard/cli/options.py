@@ -88,6 +88,13 @@ TlsServerName = Annotated[
         help="What the nodes' certificates say, in place of the address.",
     ),
 ]  # fmt: skip
+BearerFile = Annotated[
+    str | None,
+    typer.Option(
+        "--bearer-file", metavar="FILE", envvar="STEELYARD_BEARER_FILE",
+        help="A file with the bearer token that goes with the call; needs TLS.",
+    ),
+]  # fmt: skip
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error, and debug logs.")]
 
 

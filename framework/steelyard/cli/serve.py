@@ -18,6 +18,7 @@ from steelyard.provider import Provider
 from steelyard.service import implemented_spec
 from steelyard_registry import Node
 
+from . import words
 from .output import write_document
 from .target import look_up, make
 
@@ -95,7 +96,7 @@ def start_document(provider: Provider, nodes: Sequence[Node]) -> dict[str, Any]:
                 "methods": list(node.methods),
                 "weight": node.weight,
                 "zone": node.zone,
-                "tags": dict(node.tags),
+                "tags": words.shown(node.tags),
             }
             for node in nodes
         ],

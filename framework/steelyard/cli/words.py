@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
+from steelyard.security import HIDDEN, TOKEN_TAG
 from steelyard_registry import Hardware
 
 # What CPU makers add to a model's name and nobody needs to tell two machines apart.
@@ -66,8 +67,13 @@ def utilization(shares: Mapping[str, float]) -> str:
     return ", ".join(f"{name} {percent(share)}" for name, share in sorted(shares.items()))
 
 
+def shown(tags: Mapping[str, str]) -> dict[str, str]:
+    """Tags as anybody may see them."""
+    return {key: HIDDEN if key == TOKEN_TAG else value for key, value in tags.items()}
+
+
 def pairs(tags: Mapping[str, str]) -> str:
-    return " ".join(f"{key}={value}" for key, value in sorted(tags.items()))
+    return " ".join(f"{key}={value}" for key, value in sorted(shown(tags).items()))
 
 
 def counted(count: int, noun: str) -> str:

@@ -16,7 +16,11 @@ import asyncio
 import logging
 from collections.abc import Callable, Collection, Sequence
 
+import msgspec
+
 from steelyard.errors import NoProvider
+from steelyard.model import Invocation
+from steelyard.security import TOKEN_TAG
 from steelyard.wire import Channel, ChannelState
 from steelyard_registry import Node, Registry, RegistryClosed, RegistryError, ServiceKey, Snapshot, Subscription
 
@@ -62,6 +66,7 @@ class Directory:
         self._first = asyncio.Event()
         self._is_closed = False
         self.snapshot = Snapshot()
+        self.tokens: dict[str, str] = {}  # by identity, of nodes that ask for one
 
     @property
     def nodes(self) -> tuple[Node, ...]:
@@ -71,6 +76,13 @@ class Directory:
     def channel(self, address: str) -> Channel | None:
         """The channel to a node's address; None when the node has gone in the meantime."""
         return self._channels.get(address)
+
+    def with_token(self, node: Node, invocation: Invocation) -> Invocation:
+        """*invocation* as *node* wants it: with the token that it wrote into the registry."""
+        token = self.tokens.get(node.identity)
+        if token is None:
+            return invocation
+        return msgspec.structs.replace(invocation, attachments={**invocation.attachments, TOKEN_TAG: token})
 
     def takes_calls(self, address: str) -> bool:
         """Whether a call may be sent to *address* now: see ``reach``."""
@@ -163,6 +175,7 @@ class Directory:
         gone = self._channels.keys() - wanted
         if not is_same_set:
             self._reach.set_nodes(nodes, {address: self._channels[address].state for address in wanted})
+        self.tokens = {node.identity: node.tags[TOKEN_TAG] for node in nodes if TOKEN_TAG in node.tags}
         self.snapshot = snapshot
         self._known = len(snapshot.nodes)
         self._nodes = nodes

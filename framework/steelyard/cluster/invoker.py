@@ -237,6 +237,8 @@ class ClusterInvoker:
         channel = self._directory.channel(node.address)
         if channel is None:
             raise self._directory.absent()
+        if self._directory.tokens:
+            invocation = self._directory.with_token(node, invocation)
         started_s = self._clock()
         self._policy.started(candidate, started_s)
         self._attempts += 1

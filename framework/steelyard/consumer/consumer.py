@@ -17,7 +17,7 @@ from steelyard.filter import OWN_FALLBACK, Codecs, Mode, Switches
 from steelyard.guard import Protection, ProtectionSettings
 from steelyard.invoke import Stack
 from steelyard.model import MethodSpec, ServiceSpec
-from steelyard.security import Credentials, Tls, checked_credentials
+from steelyard.security import Bearer, Credentials, Tls, checked_credentials
 from steelyard.service import service_spec
 from steelyard.setting import checked, function, instance, seconds, text, timeout, whole_number
 from steelyard.telemetry import Telemetry, telemetry_for
@@ -48,7 +48,8 @@ class Consumer:
     ``telemetry``: None (whatever OpenTelemetry SDK the application has set up), or a Telemetry. ``carrier``: what
     connections are made over, ``auto`` (a provider's fast lane where it has one and can be reached by it, and gRPC
     otherwise), or ``grpc``, ``tcp`` or ``uds`` and nothing else. ``credentials``: connections speak TLS (None: what
-    ``$STEELYARD_TLS_CA`` and its like say).
+    ``$STEELYARD_TLS_CA`` and its like say). ``bearer``: the token that goes with each call (None: the one in the file
+    that ``$STEELYARD_BEARER_FILE`` names).
     """
 
     def __init__(
@@ -62,10 +63,12 @@ class Consumer:
         telemetry: Telemetry | str | None = None,
         carrier: str = "auto",
         credentials: Credentials | None = None,
+        bearer: Bearer | None = None,
     ) -> None:
         self._credentials = checked_credentials("credentials", credentials)
         if self._credentials is not None:
             self._credentials.check_for_consumer()
+        self._bearer = _checked_bearer(bearer, self._credentials)
         self._registry_at = checked_registry("registry", registry)
         self._application = text("application", application)
         self._timeout_s = timeout("timeout_s", timeout_s)
@@ -174,8 +177,10 @@ class Consumer:
         if edit is not None:
             function("refer: stack", edit)
 
+        bearer = None if self._bearer is None else self._bearer.opened()
+
         def build_stack(law: Protection | None, switches: Switches) -> Stack:
-            own = default_stack(spec, codecs, self._telemetry, law, switches)
+            own = default_stack(spec, codecs, self._telemetry, law, switches, bearer=bearer)
             return edit(own) if edit is not None else own
 
         reference = Reference(
@@ -264,6 +269,17 @@ class Consumer:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.close()
+
+
+def _checked_bearer(bearer: Bearer | None, credentials: Credentials | None) -> Bearer | None:
+    """A token that may be read on its way is anybody's. Raises ConfigError."""
+    found = Bearer.from_environment() if bearer is None else instance("bearer", bearer, Bearer, "a Bearer, or None")
+    if found is not None and not found.allow_plaintext and (credentials is None or credentials.allow_plaintext):
+        raise ConfigError(
+            "bearer: without TLS whoever listens could call with this token; give credentials=Credentials(ca=...) "
+            "(without allow_plaintext), or say Bearer(..., allow_plaintext=True)"
+        )
+    return found
 
 
 def _failover(retries: int, hedging: bool) -> Failover:

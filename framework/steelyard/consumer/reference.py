@@ -6,7 +6,7 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from steelyard.balance import Policy, PolicyStatistics
@@ -21,7 +21,16 @@ from steelyard.cluster import (
     control_loop,
 )
 from steelyard.errors import NoProvider
-from steelyard.filter import Codecs, Switches, client_codec, client_metrics, client_tracing, degrade, recover
+from steelyard.filter import (
+    Codecs,
+    Switches,
+    client_bearer,
+    client_codec,
+    client_metrics,
+    client_tracing,
+    degrade,
+    recover,
+)
 from steelyard.guard import Protection, ProtectionEvent, ProtectionSettings, ProtectionStatistics
 from steelyard.invoke import Invoker, Position, Stack
 from steelyard.model import LoadReport, ServiceSpec
@@ -59,6 +68,7 @@ def default_stack(
     protection: Protection | None = None,
     switches: Switches | None = None,
     clock: Callable[[], float] = time.monotonic,
+    bearer: Callable[[], str | Awaitable[str]] | None = None,
 ) -> Stack:
     """The filters of a reference, outermost first. Without *protection* there is no ``recover``: it has nothing to
     end."""
@@ -72,6 +82,11 @@ def default_stack(
             "answers for the whole cluster: before a call is sent, and after failover has given up",
         ),
     )
+    if bearer is not None:
+        position = Position(
+            "bearer", client_bearer(bearer), "only what is sent needs a proof; it is no part of the question"
+        )
+        stack = stack.insert_after("degrade", position)
     if protection is None:
         return stack
     return stack.insert_after(

@@ -7,6 +7,7 @@ from .limit import Limits, RunTime, run_time, server_limit
 from .metrics import client_metrics, server_metrics
 from .readiness import server_readiness
 from .recover import recover
+from .security import Refusals, client_bearer, server_authenticate, server_authorize, server_rate, server_token
 from .switches import OWN_FALLBACK, Mode, Switches
 from .tracing import client_tracing, server_tracing
 
@@ -16,18 +17,24 @@ __all__ = [
     "Limits",
     "MappedStream",
     "Mode",
+    "Refusals",
     "RunTime",
     "Switches",
+    "client_bearer",
     "client_codec",
     "client_metrics",
     "client_tracing",
     "degrade",
     "recover",
     "run_time",
+    "server_authenticate",
+    "server_authorize",
     "server_codec",
     "server_deadline",
     "server_limit",
     "server_metrics",
+    "server_rate",
     "server_readiness",
+    "server_token",
     "server_tracing",
 ]

@@ -6,7 +6,7 @@ unknown is refused with a list of what there is.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Any
 
 from steelyard.codec import MethodCodec, codec_for
@@ -29,6 +29,7 @@ from steelyard_registry.node import ServiceKey
 
 from .admission import MOST_STREAMS, Limit, limit_for
 from .batching import Batcher
+from .guards import Guards
 from .life import Life
 from .pool import HandlerPool
 
@@ -47,7 +48,13 @@ class Dispatcher:
         limit: Limit = None,
         queue: int = 1024,
         streams: int | None = MOST_STREAMS,
+        guards: Guards | None = None,
     ) -> None:
+        guards = guards or Guards()
+        self.refusals = guards.refusals
+        self._tokens: dict[str, Sequence[str]] = {}
+        # To whom nobody has asked who they are, a list of what there is would be a map.
+        self._is_terse = guards.asks_who
         self._services: dict[str, ServiceSpec] = {}
         self._keys: dict[str, list[str]] = {}
         self._methods: dict[tuple[str, str], BoundMethod] = {}
@@ -66,6 +73,7 @@ class Dispatcher:
         own = Stack(
             Position("tracing", server_tracing(telemetry, address), "the server's span covers all that follows"),
             Position("metrics", server_metrics(telemetry), "measures what the provider spends on a call"),
+            *guards.positions(self._tokens, clock),
             Position("readiness", server_readiness(self._refusal), "what is not ready refuses at once, and is counted"),
             Position("deadline", server_deadline(clock), "an expired call is not even decoded"),
             Position(
@@ -76,9 +84,15 @@ class Dispatcher:
         self.stack = edit(own) if edit else own
         self._invoke: Invoker = self.stack.build(self._run)
 
-    def add(self, spec: ServiceSpec, methods: Mapping[str, BoundMethod], life: Life | None = None) -> None:
-        """Makes a service callable, as far as its *life* allows. Raises ConfigError when its key is taken, and
-        ContractError for a type that cannot be carried."""
+    def add(
+        self,
+        spec: ServiceSpec,
+        methods: Mapping[str, BoundMethod],
+        life: Life | None = None,
+        tokens: Sequence[str] = (),
+    ) -> None:
+        """Makes a service callable, as far as its *life* allows; with *tokens*, for those who bring one. Raises
+        ConfigError when its key is taken, and ContractError for a type that cannot be carried."""
         key = spec.key
         if key in self._services:
             raise ConfigError(f"{key} is exported already by this provider; give one of the two another group")
@@ -94,6 +108,9 @@ class Dispatcher:
                 self.batchers[key, name] = Batcher(method, self._pool, self._queue, self._clock, self._telemetry)
         if life is not None:
             self._lives[key] = life
+        if tokens:
+            self._tokens[key] = tuple(tokens)
+            self._invoke = self.stack.build(self._run)
         self._services[key] = spec
         self._keys.setdefault(spec.name, []).append(key)
 
@@ -102,6 +119,7 @@ class Dispatcher:
         del self._services[spec.key]
         self._keys[spec.name].remove(spec.key)
         self._lives.pop(spec.key, None)
+        self._tokens.pop(spec.key, None)
         for name in spec.methods:
             batcher = self.batchers.pop((spec.key, name), None)
             if batcher is not None:
@@ -146,9 +164,8 @@ class Dispatcher:
         spec = self._services.get(invocation.service) or self._resolve(invocation.service)
         method = spec.methods.get(invocation.method)
         if method is None:
-            raise Unimplemented(
-                f"{spec.key} has no method {invocation.method!r}; it has: {', '.join(sorted(spec.methods))}"
-            )
+            has = "" if self._is_terse else f"; it has: {', '.join(sorted(spec.methods))}"
+            raise Unimplemented(f"{spec.key} has no method {invocation.method!r}{has}")
         return await self._invoke(
             Invocation(
                 spec.key,
@@ -177,6 +194,8 @@ class Dispatcher:
             fits = asked.version in (spec.version, "*") and asked.group in (spec.group, "*")
             if fits or service == asked.interface:
                 return spec
+        if self._is_terse:
+            raise Unimplemented(f"no service {service!r} here")
         known = ", ".join(sorted(self._services)) or "nothing"
         raise Unimplemented(f"no service {service!r} here; exported: {known}")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from steelyard.errors import ConfigError, RegistryUnavailable
@@ -86,10 +86,11 @@ class Exports:
         methods: Mapping[str, BoundMethod],
         hooks: Hooks,
         node: Callable[[NodeState], Node],
+        tokens: Sequence[str] = (),
     ) -> Node:
         """Registers a service as what it is, brings it to ready, and returns its node. What fails leaves nothing."""
         export = Export(spec, hooks, self.changed)
-        self._dispatcher.add(spec, methods, export.life)
+        self._dispatcher.add(spec, methods, export.life, tokens)
         self._exports.append(export)
         try:
             registration = await register(registry, node(export.life.first_state))

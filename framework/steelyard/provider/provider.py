@@ -32,7 +32,7 @@ from steelyard.hardware import (
 )
 from steelyard.invoke import Stack
 from steelyard.model import LoadReport
-from steelyard.security import Credentials, checked_credentials
+from steelyard.security import TOKEN_TAG, Authenticator, Credentials, Rule, checked_credentials, checked_tokens
 from steelyard.service import bind, implemented_spec, service_spec
 from steelyard.setting import checked, function, instance, seconds, text, texts, whole_number
 from steelyard.telemetry import Telemetry, telemetry_for
@@ -43,13 +43,14 @@ from .admission import MOST_STREAMS
 from .announce import hosts, node_for
 from .dispatch import Dispatcher
 from .exports import Exports
+from .guards import Guards
 from .hooks import Warm, hooks_for
 from .life import Health
 from .pool import HandlerPool
 from .port import require_free
 from .rates import Rates
 from .standard import StandardServices
-from .statistics import ProviderStatistics
+from .statistics import ProviderStatistics, SecurityStatistics
 
 log = logging.getLogger(__name__)
 
@@ -81,6 +82,9 @@ class Provider:
     cannot tell. ``drain_s``: how long accepted calls may take on the way out. ``lane_port``: the port of the fast lane
     beside gRPC (0: any free one; None: no lanes, neither TCP nor a Unix socket).
     ``credentials``: every way in speaks TLS (None: what ``$STEELYARD_TLS_CERTIFICATE`` and its like say).
+    ``authenticator``: finds out who calls (``security.JwtVerifier``, or your own). ``access``: who may call what, a
+    list of ``allow(...)`` and ``deny(...)``; where there is one, what none allows is refused. ``caller_calls_per_s``:
+    what one caller may make on average (None: no bound). See docs/security.md.
     """
 
     def __init__(
@@ -106,6 +110,9 @@ class Provider:
         streams: int | None = MOST_STREAMS,
         lane_port: int | None = 0,
         credentials: Credentials | None = None,
+        authenticator: Authenticator | None = None,
+        access: Sequence[Rule] = (),
+        caller_calls_per_s: float | None = None,
     ) -> None:
         self._credentials = checked_credentials("credentials", credentials)
         if self._credentials is not None:
@@ -143,6 +150,7 @@ class Provider:
             limit=limit,
             queue=queue,
             streams=streams,
+            guards=Guards(authenticator, access, caller_calls_per_s),
         )
         self._sampler = Sampler()
         sources = {} if utilization is None else dict(instance("utilization", utilization, Mapping, "a mapping"))
@@ -207,6 +215,11 @@ class Provider:
             errors=0 if self._listener is None else self._listener.tally.errors,
             utilization=self._sampler.utilization,
             age_s=None if sampled_at is None else time.monotonic() - sampled_at,
+            security=SecurityStatistics(
+                unauthenticated=dispatcher.refusals.unauthenticated,
+                limited=dispatcher.refusals.limited,
+                denied=dict(dispatcher.refusals.denied),
+            ),
         )
 
     def report(self, name: str, share: float) -> None:
@@ -258,6 +271,7 @@ class Provider:
         load: Callable[[], Any] | None = None,
         warm_up: Warm | Callable[[], Any] | None = None,
         health: Health | Callable[[], Any] | None = None,
+        token: str | Sequence[str] | bool | None = None,
     ) -> Node:
         """Serves an instance, and registers it; returns when it is ready. *contract* names the declared service when
         the implementation fulfils more than one.
@@ -268,10 +282,14 @@ class Provider:
         the device has (``life``), the service is failed and takes no calls until it is well again. Without them the
         implementation's own methods ``warm_up()`` and ``health()`` are taken, if it has any. Plain functions may block.
 
+        *token* (Dubbo's): calls must bring it, and consumers find it in the registry. True makes one up; of several the
+        first is published and all are accepted.
+
         Raises ContractError naming both signatures when a method is missing or does not match,
         ConfigError for a service that this provider exports already, and RegistryUnavailable when the registry refuses;
         what is not registered is not served either."""
         registry = self._opened()
+        tokens = checked_tokens("token", token)
         spec = service_spec(contract) if contract is not None else implemented_spec(implementation)
         methods = bind(spec, implementation)
         hooks = hooks_for(
@@ -292,11 +310,11 @@ class Provider:
                 hardware=self._hardware,
                 zone=self._zone,
                 weight=self._weight if weight is None else _checked_weight(weight),
-                tags={**self._lanes(), **self._tags},
+                tags={**self._lanes(), **self._tags, **({TOKEN_TAG: tokens[0]} if tokens else {})},
                 state=state,
             )
 
-        exported = await self._exports.add(registry, spec, methods, hooks, node)
+        exported = await self._exports.add(registry, spec, methods, hooks, node, tokens)
         if self._closing is not None:  # in the meantime
             await self._exports.leave()
             self._opened()

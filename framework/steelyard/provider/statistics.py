@@ -12,11 +12,21 @@ from .batching import BatchStatistics
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SecurityStatistics:
+    """Calls refused since the start: ``unauthenticated`` (no proof, a wrong one, or a wrong service token), ``limited``
+    (more a second than one caller may make), ``denied`` by the rules, by ``service key.method``."""
+
+    unauthenticated: int
+    limited: int
+    denied: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ProviderStatistics:
     """``states`` by service key, and ``reasons`` why those that are failed are. ``limits`` and ``batches`` by
     ``service key.method``. ``in_flight`` calls are served, of which ``queue_depth`` wait for a thread or a batch;
     ``calls`` are over since the start, of which ``errors`` speak against this node (business exceptions do not).
-    ``utilization`` is the newest sample, ``age_s`` its age (None: none yet)."""
+    ``utilization`` is the newest sample, ``age_s`` its age (None: none yet). ``security``: who was not let in."""
 
     states: Mapping[str, NodeState]
     reasons: Mapping[str, str]
@@ -28,3 +38,4 @@ class ProviderStatistics:
     errors: int
     utilization: Mapping[str, float]
     age_s: float | None
+    security: SecurityStatistics
