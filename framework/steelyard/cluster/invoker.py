@@ -119,7 +119,7 @@ class ClusterInvoker:
         candidate = self._policy.pick(now_s, self._dice, invocation.key)
         channel = None if candidate is None else self._directory.channel(candidate.node.address)
         connection = None if channel is None else channel.ready
-        if candidate is None or connection is None:
+        if candidate is None or connection is None or self._directory.tokens:
             return await self._attempts_of(invocation, [], None)
         tried = [candidate.identity]
         hedging = self._hedging if _is_hedged(invocation) else None
