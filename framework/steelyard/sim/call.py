@@ -5,6 +5,8 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from steelyard.balance import Candidate
 
 if TYPE_CHECKING:
@@ -23,40 +25,23 @@ class Ending(IntEnum):
     DEGRADED = 6
 
 
-class Call:
+class Call(msgspec.Struct, eq=False, gc=False):
     """``began_at_s`` counts for the caller, ``sent_at_s`` for the attempt. A call is over when its caller has its
-    answer; a server may still hold it then."""
+    answer; a server may still hold it then. ``arrived_at_s`` and ``met`` are the server's, where somebody probes.
 
-    __slots__ = (
-        "arrived_at_s",
-        "began_at_s",
-        "candidate",
-        "client",
-        "excluded",
-        "fails",
-        "hash",
-        "is_over",
-        "key",
-        "met",
-        "priority",
-        "sent_at_s",
-        "work_s",
-    )
+    A Struct because one is made for every call, and is made in C. It is in no cycle: who holds it is not held by it.
+    """
 
-    candidate: Candidate | None
-    arrived_at_s: float
-    met: int
-
-    def __init__(
-        self, client: Client, began_at_s: float, work_s: float, key: int, hashed: int | None, priority: int
-    ) -> None:
-        self.client = client
-        self.began_at_s = self.sent_at_s = began_at_s
-        self.work_s = work_s
-        self.key = key
-        self.hash = hashed
-        self.priority = priority
-        self.candidate = None
-        self.excluded: tuple[str, ...] = ()
-        self.is_over = False
-        self.fails = False
+    client: Client
+    began_at_s: float
+    sent_at_s: float
+    work_s: float
+    key: int
+    hash: int | None
+    priority: int
+    candidate: Candidate | None = None
+    excluded: tuple[str, ...] = ()
+    is_over: bool = False
+    fails: bool = False
+    arrived_at_s: float = 0.0
+    met: int = 0

@@ -22,11 +22,13 @@ from .scenario import Consumers
 from .server import Server
 
 _OK, _FAILED = Outcome.OK, Outcome.FAILED
+_ANSWER = Ending.OK
 _METHOD = "call"
 
 
 class Client:
-    """``begin`` starts a call. ``answered`` is called by servers, at the moment when the answer leaves them."""
+    """``begin`` starts a call. ``answered(call, ending, in_flight)`` is called by servers at the moment when they are
+    through with *call*; the answer then takes its way back."""
 
     def __init__(
         self,
@@ -38,15 +40,19 @@ class Client:
         chance: Random,
     ) -> None:
         self.policy = policy
+        self._pick, self._started, self._ended = policy.pick, policy.started, policy.ended
         self.on_over: Callable[[Call], None] | None = None
         self._kernel = kernel
         self._servers = servers
         self._recorder = recorder
         self._settings = settings
+        self._record_over = recorder.over
         self._timeout_s = settings.timeout_s
         self._delay_s = settings.delay_s * (0.5 + chance.random())
+        self.answered: Callable[[Call, Ending, int | None], None] = self._answer_later if self._delay_s else self._take
         self._dice = chance.random
         self._budget = RetryBudget(settings.retry_ratio, settings.retry_per_s)
+        self._deposit = self._budget.deposit if settings.retries else None
         self._open: deque[Call] = deque()
         self._is_sweeping = False
         self._protection = Protection() if settings.protection else None
@@ -57,13 +63,27 @@ class Client:
         if self._protection is not None and not self._is_admitted(self._protection, call):
             self._record(call, Ending.DEGRADED)
             return
-        if self._settings.retries:
-            self._budget.deposit(call.began_at_s)
+        if self._deposit is not None:
+            self._deposit(call.began_at_s)
         self._open.append(call)
         if not self._is_sweeping:
             self._is_sweeping = True
             self._kernel.at(call.began_at_s + self._timeout_s, self._sweep)
-        self._send(call)
+        # ``_send`` written out: this runs for every call, and retries are few.
+        now_s = call.began_at_s
+        candidate = self._pick(now_s, self._dice, call.hash)
+        if candidate is None:
+            self._over(call, Ending.NO_NODE)
+        else:
+            self._started(candidate, now_s)
+            call.candidate = candidate
+            server = self._servers[candidate.identity]
+            if self._recorder.is_placing and call.key >= 0:
+                self._recorder.placed(call.key, server)
+            if self._delay_s:
+                self._kernel.at(now_s + self._delay_s, server.accept, call)
+            else:
+                server.accept(call)
         if self._probes is not None:
             self._probe()
 
@@ -75,29 +95,23 @@ class Client:
         return True
 
     def _send(self, call: Call) -> None:
+        """Another attempt."""
         now_s = self._kernel.now_s
-        policy = self.policy
-        candidate = policy.pick(now_s, self._dice, call.hash, call.excluded)
+        candidate = self._pick(now_s, self._dice, call.hash, call.excluded)
         if candidate is None:
             self._over(call, Ending.NO_NODE)
             return
-        policy.started(candidate, now_s)
+        self._started(candidate, now_s)
         call.candidate = candidate
         call.sent_at_s = now_s
         server = self._servers[candidate.identity]
-        if call.key >= 0 and not call.excluded:
-            self._recorder.placed(call.key, server)
         if self._delay_s:
             self._kernel.at(now_s + self._delay_s, server.accept, call)
         else:
             server.accept(call)
 
-    def answered(self, call: Call, ending: Ending, in_flight: int | None) -> None:
-        """The server is through with *call*. Its answer takes its way back."""
-        if self._delay_s:
-            self._kernel.at(self._kernel.now_s + self._delay_s, self._late_answer, (call, ending, in_flight))
-        else:
-            self._take(call, ending, in_flight)
+    def _answer_later(self, call: Call, ending: Ending, in_flight: int | None) -> None:
+        self._kernel.at(self._kernel.now_s + self._delay_s, self._late_answer, (call, ending, in_flight))
 
     def _late_answer(self, answer: tuple[Call, Ending, int | None]) -> None:
         if not answer[0].is_over:
@@ -108,13 +122,18 @@ class Client:
         candidate = call.candidate
         assert candidate is not None
         latency_s = now_s - call.sent_at_s
-        if ending is Ending.OK:
-            self.policy.ended(candidate, _OK, now_s, latency_s=latency_s, in_flight=in_flight)
+        if ending is _ANSWER:
+            self._ended(candidate, _OK, now_s, latency_s=latency_s, in_flight=in_flight)
             if self._protection is not None:
                 self._protection.node_ended(candidate.identity, True)
-            self._over(call, Ending.OK)
+                self._over(call, ending)
+                return
+            call.is_over = True
+            self._record_over(call, now_s, ending)
+            if self.on_over is not None:
+                self.on_over(call)
             return
-        self.policy.ended(candidate, _FAILED, now_s, latency_s=latency_s, is_transport=ending is Ending.TRANSPORT)
+        self._ended(candidate, _FAILED, now_s, latency_s=latency_s, is_transport=ending is Ending.TRANSPORT)
         call.excluded = (*call.excluded, candidate.identity)
         tried = len(call.excluded)
         if self._protection is not None:
@@ -144,7 +163,7 @@ class Client:
 
     def _record(self, call: Call, ending: Ending) -> None:
         call.is_over = True
-        self._recorder.over(call, self._kernel.now_s, ending)
+        self._record_over(call, self._kernel.now_s, ending)
         if self.on_over is not None:
             self.on_over(call)
 
@@ -163,7 +182,7 @@ class Client:
         candidate = call.candidate
         # Between a failed attempt and its retry there is nothing to end.
         if candidate is not None and candidate.identity not in call.excluded:
-            self.policy.ended(candidate, _FAILED, now_s, latency_s=now_s - call.sent_at_s)
+            self._ended(candidate, _FAILED, now_s, latency_s=now_s - call.sent_at_s)
             if self._protection is not None:
                 self._protection.node_ended(candidate.identity, False)
         self._over(call, Ending.DEADLINE)

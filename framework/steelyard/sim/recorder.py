@@ -38,15 +38,20 @@ class Recorder:
         self._last_lookups = (0, 0)
         self._last_retries = 0
         self._watched = frozenset(server.node.identity for server in servers if server.watched)
+        self._add_over, self._add_latency, self._add_code = (
+            self.over_at_s.append,
+            self.latency_s.append,
+            self.code.append,
+        )
         kernel.every(1.0, 1.0, self._second)
 
     def over(self, call: Call, now_s: float, ending: Ending) -> None:
-        self.over_at_s.append(now_s)
-        self.latency_s.append(now_s - call.began_at_s)
-        code = ending | call.priority << 4
+        self._add_over(now_s)
+        self._add_latency(now_s - call.began_at_s)
+        code = ending + call.priority * 16
         if self._watched and call.candidate is not None and call.candidate.identity in self._watched:
-            code |= WATCHED
-        self.code.append(code)
+            code += WATCHED
+        self._add_code(code)
 
     def placed(self, key: int, server: Server) -> None:
         """A first attempt of a call with *key* went to *server*."""

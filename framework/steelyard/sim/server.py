@@ -26,6 +26,7 @@ from .call import Call, Ending
 from .kernel import Kernel
 from .scenario import NodeGroup, parallel
 
+_OK, _ERROR = Ending.OK, Ending.ERROR
 _ALL_AT_ONCE = 1 << 30
 _MOST_TOLD = 1.5  # a sampler says no more than what is believed of it (balance.load)
 _THROTTLE_S = 0.1  # the kernel's default cfs_period_us
@@ -35,6 +36,49 @@ class Server:
     """``accept`` takes a call; its client hears of it by ``client.answered``. Counters only ever grow; the recorder
     takes differences. ``busy_s`` is the integral of utilization: 1.0 is all that was allotted; a burst may exceed it.
     """
+
+    # Slots: with more than thirty attributes the interpreter's fast look-up in instances is off.
+    __slots__ = (
+        "_at_s",
+        "_budget_s",
+        "_cache",
+        "_cores",
+        "_count",
+        "_dice",
+        "_due_s",
+        "_events",
+        "_kernel",
+        "_load",
+        "_loads",
+        "_number",
+        "_rate",
+        "_rates",
+        "_running",
+        "_slots",
+        "_speed",
+        "_tabled",
+        "_waiting",
+        "_worked",
+        "busy_s",
+        "fail_cost",
+        "fail_rate",
+        "group",
+        "hit_cost",
+        "hits",
+        "in_flight",
+        "is_down",
+        "is_paused",
+        "is_throttled",
+        "latencies",
+        "misses",
+        "node",
+        "resource",
+        "sent",
+        "slowness",
+        "stolen",
+        "taken",
+        "watched",
+    )
 
     def __init__(self, kernel: Kernel, group: NodeGroup, number: int, dice: Any) -> None:
         self.group = group
@@ -46,6 +90,7 @@ class Server:
         self.watched = False
         self.latencies: LatencyByLoad | None = None  # kept where somebody probes
         self._kernel = kernel
+        self._events, self._number = kernel.events, kernel.number
         self._dice = dice
         self._slots = group.slots or _default_slots(group)
         self._running: list[tuple[float, int, Call]] = []
@@ -103,18 +148,27 @@ class Server:
             call.fails = self._dice() < self.fail_rate
             if call.fails:
                 work_s *= self.fail_cost
-        now_s = self._kernel.now_s
         running = self._running
-        # What has passed, at the rate that held.
+        # ``_advance`` and ``_set_rate`` written out for the usual case: this and ``_wake`` are half of a simulation.
+        now_s = self._kernel.now_s
         elapsed_s = now_s - self._at_s
-        self._worked += elapsed_s * self._rate
+        worked = self._worked = self._worked + elapsed_s * self._rate
         self.busy_s += elapsed_s * self._load
         if self._budget_s is not inf:
             self._budget_s -= elapsed_s * min(len(running), self._cores) * (self._rate > 0)
         self._at_s = now_s
-        self._count += 1
-        heappush(running, (self._worked + work_s, self._count, call))
-        self._set_rate()
+        self._count = number = self._count + 1
+        heappush(running, (worked + work_s, number, call))
+        count = len(running)
+        if count >= self._tabled or self._budget_s is not inf or self.is_paused:
+            self._set_rate()
+            return
+        rate = self._rate = self._rates[count] * self._speed
+        self._load = self._loads[count]
+        due_s = now_s + (running[0][0] - worked) / rate
+        if due_s < self._due_s:
+            self._due_s = due_s
+            heappush(self._events, (due_s, self._number(), self._wake, due_s))
 
     def _look_up(self, cache: OrderedDict[int, None], key: int) -> float:
         if key in cache:
@@ -132,18 +186,23 @@ class Server:
         if due_s != self._due_s:
             return  # set anew since
         self._due_s = inf
-        self._advance()
         running = self._running
-        finished: list[Call] = []
-        reach = self._worked + 1e-12 + self._worked * 1e-15
+        now_s = self._kernel.now_s
+        elapsed_s = now_s - self._at_s
+        worked = self._worked = self._worked + elapsed_s * self._rate
+        self.busy_s += elapsed_s * self._load
+        if self._budget_s is not inf:
+            self._budget_s -= elapsed_s * min(len(running), self._cores) * (self._rate > 0)
+        self._at_s = now_s
+        reach = worked + 1e-12 + worked * 1e-15
+        # Nothing that an answer leads to comes back here at once: what follows from it are events.
         while running and running[0][0] <= reach:
-            finished.append(heappop(running)[2])
-        for call in finished:
-            self.in_flight -= 1
+            call = heappop(running)[2]
+            self.in_flight = in_flight = self.in_flight - 1
             if self.latencies is not None:
-                self.latencies.observe(call.met, self._kernel.now_s - call.arrived_at_s)
+                self.latencies.observe(call.met, now_s - call.arrived_at_s)
             if not call.is_over:
-                call.client.answered(call, Ending.ERROR if call.fails else Ending.OK, self.in_flight)
+                call.client.answered(call, _ERROR if call.fails else _OK, in_flight)
         waiting = self._waiting
         while waiting and len(running) < self._slots:
             call = waiting.popleft()
@@ -151,7 +210,16 @@ class Server:
                 self.in_flight -= 1
             else:
                 self._start(call)
-        self._set_rate()
+        count = len(running)
+        if not 0 < count < self._tabled or self._budget_s is not inf or self.is_paused:
+            self._set_rate()
+            return
+        rate = self._rate = self._rates[count] * self._speed
+        self._load = self._loads[count]
+        due_s = now_s + (running[0][0] - worked) / rate
+        if due_s < self._due_s:
+            self._due_s = due_s
+            heappush(self._events, (due_s, self._number(), self._wake, due_s))
 
     # --- the work clock -----------------------------------------------------------------------------------------
 
@@ -186,7 +254,7 @@ class Server:
                 return
         if due_s < self._due_s:
             self._due_s = due_s
-            self._kernel.at(due_s, self._wake, due_s)
+            heappush(self._events, (due_s, self._number(), self._wake, due_s))
 
     def changed(self) -> None:
         """A trouble or a neighbour came or went: the rate is another from now on."""
@@ -206,6 +274,7 @@ class Server:
         self._speed = group.speed
         marginal = group.marginal if group.discipline == "batching" else None
         self._rates, self._loads = _tables(self._cores, min(self._slots, 256), marginal, parallel(group))
+        self._tabled = len(self._rates)
 
     def _rate_of(self, count: int) -> float:
         if self.group.discipline == "batching":

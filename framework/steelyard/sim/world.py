@@ -41,6 +41,7 @@ class World:
             Client(self.kernel, make(), by_identity, self.recorder, scenario.consumers, stream(seed, "client", number))
             for number in range(scenario.consumers.count)
         ]
+        self.arrive = self._arrivals_of(arrivals)
         self._subsets = [self._subset(number) for number in range(scenario.consumers.count)]
         reporters = [
             Reporter(self.kernel, server, self.clients, scenario.reports, stream(seed, "reports", place))
@@ -69,17 +70,23 @@ class World:
         self.kernel.run(self.scenario.seconds + 1e-9, self._arrivals.at_s, self.arrive)
         self.cpu_s = process_time() - started_s
 
-    def arrive(self, number: int) -> None:
-        """Call *number* of the drawn ones begins now."""
-        arrivals = self._arrivals
-        client = self.clients[arrivals.consumer[number]]
-        key, hashed, priority = -1, None, 1
-        if arrivals.key is not None:
-            key = arrivals.key[number]
-            hashed = arrivals.hashes[key]
-        if arrivals.priority is not None:
-            priority = arrivals.priority[number]
-        client.begin(Call(client, self.kernel.now_s, arrivals.work_s[number], key, hashed, priority))
+    def _arrivals_of(self, arrivals: Arrivals) -> Callable[[int], None]:
+        """``arrive(number)``: call *number* of the drawn ones begins now. A closure, because it runs for every call and
+        what it looks at never changes."""
+        kernel, clients, work_s, consumer = self.kernel, self.clients, arrivals.work_s, arrivals.consumer
+        keys, hashes, priorities = arrivals.key, arrivals.hashes, arrivals.priority
+
+        def arrive(number: int) -> None:
+            client = clients[consumer[number]]
+            key, hashed = -1, None
+            if keys is not None:
+                key = keys[number]
+                hashed = hashes[key]
+            priority = 1 if priorities is None else priorities[number]
+            now_s = kernel.now_s
+            client.begin(Call(client, now_s, now_s, work_s[number], key, hashed, priority))
+
+        return arrive
 
     # --- the registry -------------------------------------------------------------------------------------------
 

@@ -39,7 +39,7 @@ def bench(**facts: Any) -> tuple[Kernel, Server, Listener]:
 
 
 def send(kernel: Kernel, server: Server, listener: Listener, at_s: float, work_s: float, key: int = -1) -> Call:
-    call = Call(listener, at_s, work_s, key, None, 1)  # type: ignore[arg-type]
+    call = Call(listener, at_s, at_s, work_s, key, None, 1)  # type: ignore[arg-type]
     kernel.at(at_s, server.accept, call)
     return call
 

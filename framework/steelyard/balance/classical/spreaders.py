@@ -43,19 +43,9 @@ class Draw:
         return self._members[allowed[DrawTable(self._weights[at] for at in allowed).draw(dice)]]
 
 
-class Turn:
-    """A member's next turn: due at ``due_at`` in virtual time, then every ``per_turn`` = 1 / weight."""
-
-    __slots__ = ("due_at", "member", "order", "per_turn")
-
-    def __init__(self, member: Traced, order: int, due_at: float, per_turn: float) -> None:
-        self.member = member
-        self.order = order
-        self.due_at = due_at
-        self.per_turn = per_turn
-
-    def __lt__(self, other: Turn) -> bool:
-        return self.due_at < other.due_at or (self.due_at == other.due_at and self.order < other.order)
+# A member's next turn: when it is due in virtual time, its place (no two are equal, so that nothing further is
+# compared), the member, and 1 / weight. A tuple, because a heap of objects calls ``__lt__`` five times a pick.
+Turn = tuple[float, int, Traced, float]
 
 
 class Turns:
@@ -75,32 +65,31 @@ class Turns:
 
     def set_weights(self, members: Sequence[Traced], weights: Sequence[float]) -> None:
         now = self._virtual_now
-        before = {turn.member.identity: turn for turn in self._queue}
-        queue = []
+        before = {member.identity: (due_at, member, per_turn) for due_at, _, member, per_turn in self._queue}
+        queue: list[Turn] = []
         for order, (member, weight) in enumerate(zip(members, weights, strict=True)):
             per_turn = 1.0 / weight
             turn = before.get(member.identity)
-            if turn is None or turn.member is not member:
+            if turn is None or turn[1] is not member:
                 due_at = now + per_turn / 2
             else:
-                due_at = now + (turn.due_at - now) * per_turn / turn.per_turn
-            queue.append(Turn(member, order, due_at, per_turn))
+                due_at = now + (turn[0] - now) * per_turn / turn[2]
+            queue.append((due_at, order, member, per_turn))
         heapq.heapify(queue)
         self._queue = queue
 
     def pick(self, now_s: float, dice: Dice, key: int | None, excluded: Collection[str]) -> Traced | None:
         queue = self._queue
         skipped: list[Turn] = []
-        while excluded and queue and queue[0].member.identity in excluded:
+        while excluded and queue and queue[0][2].identity in excluded:
             skipped.append(heapq.heappop(queue))
         picked: Traced | None = None
         if queue:
-            turn = queue[0]
+            due_at, order, picked, per_turn = queue[0]
             # A node skipped for long keeps its early turn; virtual time never runs backwards for the others.
-            self._virtual_now = max(self._virtual_now, turn.due_at)
-            turn.due_at += turn.per_turn
-            heapq.heapreplace(queue, turn)
-            picked = turn.member
+            if due_at > self._virtual_now:
+                self._virtual_now = due_at
+            heapq.heapreplace(queue, (due_at + per_turn, order, picked, per_turn))
         for turn in skipped:
             heapq.heappush(queue, turn)
         return picked
