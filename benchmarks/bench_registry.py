@@ -3,7 +3,7 @@
     ./dev bench registry [--only cold change memory services watchers select] [--json FILE] [--quick]
 
 cold      10,000 provider nodes, one service: how long the first subscription takes
-change    one node of these changes: how long until the picker knows (p50, p99)
+change    one node of these changes: how long until picks know (p50, p99), and how much of it is the policy's
 memory    what one consumer keeps for each of these nodes
 services  1,000 services of 10 nodes: how long until all are subscribed to
 watchers  100 consumers watch 5,000 nodes while a tenth of them restarts: does every consumer end with the same, true
@@ -17,6 +17,7 @@ import asyncio
 import gc
 import json
 import platform
+import random
 import statistics
 import sys
 import tempfile
@@ -124,41 +125,64 @@ async def cold(place: Place, client: Any, count: int) -> Result:
 
 
 async def change(place: Place, client: Any, count: int, changes: int) -> Result:
-    """From before the write to the moment at which the policy has the new weight."""
-    nodes = [node(number) for number in range(count)]
-    await place.fill(client, nodes)
+    """From before the write to the moment at which picks know: the policy's plan, ring and tables are made. In turn one
+    node changes its weight, goes and comes; calls with and without a key have been seen, so that both kinds of tables
+    are kept."""
+    nodes = {number: node(number) for number in range(count)}
+    await place.fill(client, list(nodes.values()))
     policy = make_policy("dual")
-    seen: asyncio.Queue[tuple[float, dict[str, int]]] = asyncio.Queue()
+    seen: asyncio.Queue[tuple[float, float, Sequence[Node]]] = asyncio.Queue()
 
     def on_nodes(found: Sequence[Node]) -> None:
+        told_s = time.perf_counter()
         policy.set_nodes(found, time.monotonic())
-        seen.put_nowait((time.perf_counter(), {each.host: each.weight for each in found if each.weight != 100}))
+        policy.pick(time.monotonic(), random.random, key=random.getrandbits(64))
+        policy.pick(time.monotonic(), random.random)
+        seen.put_nowait((told_s, time.perf_counter(), found))
 
-    took_s = []
-    async with open_registry(place.url) as registry, open_registry(place.url) as provider:
+    def write(old: Node | None, new: Node | None) -> float:
+        transaction = client.transaction()
+        if old is not None:
+            transaction.delete(place.path(old))
+        if new is not None:
+            transaction.create(place.path(new), ephemeral=True)
+        began_s = time.perf_counter()
+        assert all(result is True or isinstance(result, str) for result in transaction.commit())
+        return began_s
+
+    took: dict[str, list[float]] = {"all": [], "until_told": [], "policy": []}
+    async with open_registry(place.url) as registry:
         directory = Directory(registry, KEY, Silent(), on_nodes)
         task = asyncio.ensure_future(directory.run())
         await directory.first()
-        entry = await provider.register(node(count))
+        cpu_s = 0.0
         for number in range(changes):
-            await asyncio.sleep(1.0)
-            weight = 200 + number
-            began_s = time.perf_counter()
-            await entry.update(replace(entry.node, weight=weight))
+            at = random.randrange(count)
+            old = nodes.get(at)
+            new = node(at, weight=200 + number) if old is None or number % 3 == 0 else None
+            nodes[at] = new
+            host, wanted = node(at).host, [] if new is None else [new]
+            while not seen.empty():
+                seen.get_nowait()
+            before_s = time.process_time()
+            began_s = await asyncio.to_thread(write, old, new)
             while True:
-                at_s, weights = await asyncio.wait_for(seen.get(), 30)
-                if weights.get(entry.node.host) == weight:
-                    took_s.append(at_s - began_s)
+                told_s, done_s, found = await asyncio.wait_for(seen.get(), 60)
+                if [one for one in found if one.host == host] == wanted:
                     break
+            cpu_s += time.process_time() - before_s
+            took["all"].append(done_s - began_s)
+            took["until_told"].append(told_s - began_s)
+            took["policy"].append(done_s - told_s)
+            await asyncio.sleep(0.1)
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
-    took_s.sort()
-    return {
-        "nodes": count,
-        "changes": changes,
-        "p50_ms": 1000 * statistics.median(took_s),
-        "p99_ms": 1000 * took_s[min(len(took_s) - 1, int(len(took_s) * 0.99))],
-    }
+    result: Result = {"nodes": count, "changes": changes, "cpu_ms": 1000 * cpu_s / changes}
+    for stage, seconds in took.items():
+        seconds.sort()
+        result[f"{stage}_p50_ms"] = 1000 * statistics.median(seconds)
+        result[f"{stage}_p99_ms"] = 1000 * seconds[min(len(seconds) - 1, int(len(seconds) * 0.99))]
+    return result
 
 
 async def memory(place: Place, client: Any, count: int) -> Result:
@@ -277,7 +301,7 @@ async def measure(only: Sequence[str], quick: bool) -> Result:
     scale = 10 if quick else 1
     plan: dict[str, Callable[[Place, Any], Coroutine[Any, Any, Result]]] = {
         "cold": lambda place, client: cold(place, client, 10_000 // scale),
-        "change": lambda place, client: change(place, client, 10_000 // scale, 30 if quick else 60),
+        "change": lambda place, client: change(place, client, 10_000 // scale, 60 if quick else 120),
         "memory": lambda place, client: memory(place, client, 10_000 // scale),
         "services": lambda place, client: services(place, client, 1_000 // scale, 10),
         "watchers": lambda place, client: watchers(place, client, 100 // scale, 5_000 // scale),

@@ -86,37 +86,55 @@ class PolicyBase(Generic[C]):
         self.eligible: list[C] = []
         self.open_calls = 0
         self.rejected_reports = 0
+        self._records: dict[str, Node] = {}
         # One service is nearly always one node per address: the lone one needs no list (88 bytes each).
         self._by_address: dict[str, C | list[C]] = {}
 
     def set_nodes(self, nodes: Sequence[Node], now_s: float) -> None:
-        before, self.candidates = self.candidates, {}
-        self._by_address = {}
-        shape = self._shape()
-        records = {node.identity: node for node in nodes}
+        before, self._records = self._records, {node.identity: node for node in nodes}
+        changed = [node for identity, node in self._records.items() if before.get(identity) is not node]
+        new = sum(node.identity not in before for node in changed)
+        gone = before.keys() - self._records.keys() if len(self._records) != len(before) + new else ()
+        known = self.candidates
+        is_reshaped = False
         # Those that stay keep their order, so that a registry that shuffles its answer changes nothing.
-        for identity, candidate in before.items():
-            node = records.pop(identity, None)
-            if node is None:
-                candidate.is_member = False
-                self.open_calls -= candidate.in_flight
-                self._left(candidate, now_s)
-                continue
-            if candidate.node is not node:
-                self._updated(candidate, node, now_s)
-            self.candidates[identity] = candidate
-        for identity, node in records.items():
-            self.candidates[identity] = self._new_candidate(node, now_s)
-        for candidate in self.candidates.values():
-            address = candidate.node.address
-            there = self._by_address.setdefault(address, candidate)
-            if isinstance(there, list):
-                there.append(candidate)
-            elif there is not candidate:
-                self._by_address[address] = [there, candidate]
-        self.eligible = [candidate for candidate in self.candidates.values() if candidate.weight > 0]
-        if shape != self._shape():
+        for candidate in [candidate for candidate in known.values() if candidate.identity in gone] if gone else ():
+            is_reshaped |= candidate.weight > 0
+            self._drop(candidate, now_s)
+        for node in changed:
+            found = known.get(node.identity)
+            shape = None if found is None else _shape(found)
+            if found is None:
+                found = self._join(node, now_s)
+            else:
+                self._updated(found, node, now_s)
+            is_reshaped |= shape != _shape(found)
+        if is_reshaped:
+            self.eligible = [candidate for candidate in known.values() if candidate.weight > 0]
             self._rebuild(now_s)
+
+    def _join(self, node: Node, now_s: float) -> C:
+        candidate = self.candidates[node.identity] = self._new_candidate(node, now_s)
+        there = self._by_address.setdefault(node.address, candidate)
+        if isinstance(there, list):
+            there.append(candidate)
+        elif there is not candidate:
+            self._by_address[node.address] = [there, candidate]
+        return candidate
+
+    def _drop(self, candidate: C, now_s: float) -> None:
+        del self.candidates[candidate.identity]
+        address = candidate.node.address
+        there = self._by_address[address]
+        if isinstance(there, list):
+            there.remove(candidate)
+            if len(there) == 1:
+                self._by_address[address] = there[0]
+        else:
+            del self._by_address[address]
+        candidate.is_member = False
+        self.open_calls -= candidate.in_flight
+        self._left(candidate, now_s)
 
     def at(self, address: str) -> Sequence[C]:
         """The members at *address*."""
@@ -204,11 +222,13 @@ class PolicyBase(Generic[C]):
     def _left(self, candidate: C, now_s: float) -> None:
         """*candidate* is no longer a member; its open calls will still end."""
 
-    def _shape(self) -> list[tuple[C, int, str]]:
-        return [(candidate, candidate.weight, candidate.node.zone) for candidate in self.eligible]
-
     def __repr__(self) -> str:
         return f"{type(self).__name__}({len(self.eligible)} of {len(self.candidates)} nodes, {self.open_calls} open)"
+
+
+def _shape(candidate: Candidate) -> tuple[int, str] | None:
+    """What tables are made of; None for one that is in none."""
+    return (candidate.weight, candidate.node.zone) if candidate.weight > 0 else None
 
 
 def node_statistics(

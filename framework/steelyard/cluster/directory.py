@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 import msgspec
 
@@ -59,7 +59,8 @@ class Directory:
         self._nodes: tuple[Node, ...] = ()
         self._known = 0
         self._reach = Reach()
-        self._records: dict[str, Node] = {}
+        self._seen: dict[str, Node] = {}  # by identity, what the registry lists or has lost and we keep
+        self._refused: set[str] = set()  # those of them that are not within ``where``
         self._lost: set[str] = set()
         self._forgetting: asyncio.TimerHandle | None = None
         self._struck: set[str] = set()  # lost by the registry, and their connections have ended too
@@ -153,36 +154,69 @@ class Directory:
             await asyncio.shield(subscription.close())
 
     def _take(self, snapshot: Snapshot) -> None:
-        listed = {node.address for node in snapshot.nodes}
+        """Follows *snapshot*. A list of ten thousand in which one node changed costs little more than one look at each:
+        what is asked of a node is asked of those that are new or other than before."""
         if self._forgetting is not None:
             self._forgetting.cancel()
             self._forgetting = None
-        self._lost = {node.address for node in snapshot.lost} - listed
-        self._struck &= self._lost
-        kept = [node for node in snapshot.lost if self._is_kept(node.address, listed)]
-        nodes = tuple(node for node in (*snapshot.nodes, *kept) if self._predicate is None or self._predicate(node))
-        changed = [node for node in nodes if self._records.get(node.identity) is not node]
+        nodes = (*snapshot.nodes, *self._kept(snapshot))
+        before, self._seen = self._seen, {node.identity: node for node in nodes}
+        changed = [node for identity, node in self._seen.items() if before.get(identity) is not node]
+        gone = [node for identity, node in before.items() if identity not in self._seen] if before else []
+        come, gone = self._judge(changed, gone, before)
         for node in changed:
             self._pool.advise(node.address, node.tags, is_foreign(node))
-        self._hurry(changed)
-        is_same_set = len(nodes) == len(self._records) and all(node.identity in self._records for node in changed)
-        self._records = {node.identity: node for node in nodes}
-        by_address = {node.address: node for node in nodes}
-        wanted = by_address.keys()
-        for address in wanted - self._channels.keys():
-            node = by_address[address]
-            self._channels[address] = self._pool.acquire(address, self._state, node.tags, is_foreign(node))
-        gone = self._channels.keys() - wanted
-        if not is_same_set:
-            self._reach.set_nodes(nodes, {address: self._channels[address].state for address in wanted})
-        self.tokens = {node.identity: node.tags[TOKEN_TAG] for node in nodes if TOKEN_TAG in node.tags}
+        self._hurry(changed, before)
+        for node in come:
+            if node.address not in self._channels:
+                self._channels[node.address] = self._pool.acquire(
+                    node.address, self._state, node.tags, is_foreign(node)
+                )
+        left = self._reach.change(come, gone, {node.address: self._channels[node.address].state for node in come})
+        self._keep_tokens(changed, gone)
         self.snapshot = snapshot
         self._known = len(snapshot.nodes)
-        self._nodes = nodes
-        self._on_nodes(nodes)
-        for address in gone:
+        self._nodes = tuple(node for node in nodes if node.identity not in self._refused) if self._refused else nodes
+        self._on_nodes(self._nodes)
+        for address in left:
             del self._channels[address]
             self._pool.release(address, self._state)
+
+    def _judge(
+        self, changed: Sequence[Node], gone: Sequence[Node], before: Mapping[str, Node]
+    ) -> tuple[list[Node], list[Node]]:
+        """Which nodes are within ``where`` now and were not before, and the reverse."""
+        refused, self._refused = self._refused, self._refused.copy() if self._refused else set()
+        come, left = [], [node for node in gone if node.identity not in refused]
+        self._refused.difference_update(node.identity for node in gone)
+        for node in changed:
+            identity = node.identity
+            was_in = identity in before and identity not in refused
+            is_in = self._predicate is None or self._predicate(node)
+            if is_in:
+                self._refused.discard(identity)
+                if not was_in:
+                    come.append(node)
+            else:
+                self._refused.add(identity)
+                if was_in:
+                    left.append(node)
+        return come, left
+
+    def _keep_tokens(self, changed: Sequence[Node], gone: Sequence[Node]) -> None:
+        for node in (*gone, *changed):
+            self.tokens.pop(node.identity, None)
+        self.tokens.update((node.identity, node.tags[TOKEN_TAG]) for node in changed if TOKEN_TAG in node.tags)
+
+    def _kept(self, snapshot: Snapshot) -> list[Node]:
+        """The nodes that the registry has lost, and whose connections stand."""
+        if not snapshot.lost:
+            self._lost, self._struck = set(), set()
+            return []
+        listed = {node.address for node in snapshot.nodes}
+        self._lost = {node.address for node in snapshot.lost} - listed
+        self._struck &= self._lost
+        return [node for node in snapshot.lost if self._is_kept(node.address, listed)]
 
     def _is_kept(self, address: str, listed: Collection[str]) -> bool:
         """Whether a node that the registry has lost is still believed to be there."""
@@ -194,10 +228,10 @@ class Directory:
             return False
         return True
 
-    def _hurry(self, changed: Sequence[Node]) -> None:
+    def _hurry(self, changed: Sequence[Node], was: Mapping[str, Node]) -> None:
         """A node that started anew is worth a try now, however often its address has refused."""
         for node in changed:
-            before = self._records.get(node.identity)
+            before = was.get(node.identity)
             is_restarted = before is not None and before.started_at_ms != node.started_at_ms
             if is_restarted and not self._reach.takes_calls(node.address):
                 self._pool.hurry(node.address)

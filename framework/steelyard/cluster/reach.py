@@ -47,13 +47,30 @@ class Reach:
 
     def set_nodes(self, nodes: Iterable[Node], states: Mapping[str, ChannelState]) -> None:
         """The nodes there are, and the states of their connections by address."""
-        identities: dict[str, list[str]] = {}
-        for node in nodes:
-            identities.setdefault(node.address, []).append(node.identity)
-        self._identities = {address: tuple(found) for address, found in identities.items()}
+        self._identities = {}
         self._ready, self._waiting, self._out = set(), set(), set()
-        for address in self._identities:
-            self.set_state(address, states[address])
+        self.change(nodes, (), states)
+
+    def change(self, come: Iterable[Node], gone: Iterable[Node], states: Mapping[str, ChannelState]) -> Collection[str]:
+        """Nodes that came and went; *states* holds at least the addresses of the former. The addresses at which no node
+        is left."""
+        touched = set()
+        left = set()
+        for node in gone:
+            rest = tuple(one for one in self._identities.get(node.address, ()) if one != node.identity)
+            self._out.discard(node.identity)
+            self._identities[node.address] = rest
+            touched.add(node.address)
+        for node in come:
+            self._identities[node.address] = (*self._identities.get(node.address, ()), node.identity)
+            self.set_state(node.address, states[node.address])
+        for address in touched:
+            if not self._identities[address]:
+                del self._identities[address]
+                self._ready.discard(address)
+                self._waiting.discard(address)
+                left.add(address)
+        return left
 
     def set_state(self, address: str, state: ChannelState) -> None:
         """The connection to *address* changed; unknown addresses are ignored."""

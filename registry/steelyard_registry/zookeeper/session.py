@@ -37,6 +37,7 @@ from kazoo.security import CREATOR_ALL_ACL, READ_ACL_UNSAFE
 
 from ..errors import RegistryClosed, RegistryUnreachable
 from .place import Door
+from .recursive import Client
 
 log = logging.getLogger(__name__)
 
@@ -81,6 +82,9 @@ class _Handler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo has n
         return self.socket_thread is not None and not self.socket_thread.is_alive()
 
 
+OnChild = Callable[[str, str], None]
+
+
 class Cancellable(Protocol):
     async def cancel(self) -> None: ...
 
@@ -88,7 +92,8 @@ class Cancellable(Protocol):
 class Session:
     """``observers`` are called on the loop after every change of ``is_connected`` or ``session_id``.
 
-    Watches go through ``follow``: kazoo then holds one watcher a path, however many subscriptions come and go."""
+    Watches go through ``follow``: kazoo then holds one watcher a path, however many subscriptions come and go. What
+    happens to the children of a folder goes to those who follow the folder (``follow_children``)."""
 
     def __init__(self, door: Door) -> None:
         self.door = door
@@ -102,6 +107,7 @@ class Session:
         self._is_stopping = False
         self._last_wishes: list[Cancellable] = []
         self._followers: dict[str, set[Callable[[str], None]]] = {}
+        self._child_followers: dict[str, set[OnChild]] = {}
         self._down_since_s = self._loop.time()
 
     @property
@@ -149,6 +155,22 @@ class Session:
     def _tell_followers(self, path: str, kind: str) -> None:
         for on_event in tuple(self._followers.get(path, ())):
             on_event(kind)
+        folder, _, name = path.rpartition("/")
+        for on_child in tuple(self._child_followers.get(folder, ())):
+            on_child(kind, name)
+
+    def follow_children(self, folder: str, on_child: OnChild) -> None:
+        """From now on *on_child* (the event's type, name) is called for each child of *folder* that came or went, once
+        the server was asked to tell (``call("follow", folder)``; again after every lost connection)."""
+        self._child_followers.setdefault(folder, set()).add(on_child)
+
+    def unfollow_children(self, folder: str, on_child: OnChild) -> None:
+        followers = self._child_followers.get(folder, set())
+        followers.discard(on_child)
+        if not followers and self._child_followers.pop(folder, None) is not None and self.is_connected:
+            client = self._client
+            assert client is not None
+            client.unfollow_async(folder)  # should it not arrive, events come that nobody listens to
 
     def leave_to(self, last_wish: Cancellable) -> None:
         """A registry that closed while the server was away leaves the task that takes its entry out to the session."""
@@ -200,7 +222,8 @@ class Session:
     def _new_client(self) -> KazooClient:
         door = self.door
         retry = {"max_tries": -1, "delay": 0.1, "backoff": 1.5, "max_delay": 1.0}
-        client = KazooClient(
+        client = Client(
+            self.watcher,
             hosts=door.connect_string,
             timeout=door.session_timeout_s,
             connection_retry=KazooRetry(**retry),

@@ -17,14 +17,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
-
-from kazoo.exceptions import NoNodeError
+from collections.abc import Callable, Collection, Sequence
 
 from ..errors import MalformedUrl
-from ..feed import Feed, select
+from ..feed import Feed
+from ..listing import Listing
 from ..node import Node, NodeState
 from ..url import parse_node_name
+from .children import DOUBT_S, Children
 from .place import Place
 from .reconciler import Reconciler
 from .session import Session
@@ -32,10 +32,7 @@ from .session import Session
 log = logging.getLogger(__name__)
 
 AUDIT_S = 30.0
-"""One read of the list without any reason."""
-_GATHER_S = 0.03
-"""Reads of one list are at least this far apart: a hundred restarts in a moment are a few reads, not a hundred."""
-
+"""One look at the folder's counters without any reason."""
 _PARSE_BATCH = 100
 _TOLD = 20
 """So many broken entries have a line in the log each: a folder full of them must not become a full disk."""
@@ -53,61 +50,46 @@ class ProviderWatch(Reconciler):
         self.feed = feed
         self._keep = keep
         self._told = 0
+        self._children = Children(session, self.path, self.wake)
+        self._listing = Listing(feed.service)
         self._lost: dict[str, tuple[Node, float]] = {}
-        self._parsed: dict[str, Node | None] = {}
         self._empty_since_s: float | None = None
-        self._read_at_s = -1.0
+
+    async def cancel(self) -> None:
+        self._children.close()
+        await super().cancel()
 
     def _went_away(self) -> None:
+        self._children.went_away()
         self._empty_since_s = None
         self.feed.mark_stale()
 
     async def show_kept(self, names: Sequence[str]) -> None:
         """Before the first answer: what was kept on disk, stale."""
-        nodes, skipped = await self._parse(names)
+        parsed = await self._parse(names)
         if not self.feed.snapshot.version:
-            self.feed.publish(select(self.feed.service, nodes), skipped=skipped, is_stale=True)
+            nodes = self._listing.change(parsed, ()).nodes
+            self.feed.publish(nodes, skipped=self._listing.skipped, is_stale=True)
 
     async def _pass(self) -> float | None:
         self._follow(self.path)
-        early_s = self._read_at_s + _GATHER_S - self._loop.time()
-        if early_s > 0:
-            await asyncio.sleep(early_s)
-            self._wake.clear()
-        names = await self._read()
-        self._read_at_s = self._loop.time()
-        nodes, skipped = await self._parse(names)
-        self._keep(self.feed.service.interface, self._readable)
-        return self._show(select(self.feed.service, nodes), skipped)
+        come, gone = await self._children.catch_up(self._listing.names)
+        parsed = await self._parse(come)
+        difference = self._listing.change(parsed, gone)
+        if come or gone or not self.feed.snapshot.version:
+            self._keep(self.feed.service.interface, lambda: self._listing.readable)
+        pause_s = self._show(difference.nodes, difference.gone)
+        return pause_s if self._children.is_settled else min(DOUBT_S, pause_s)
 
-    def _readable(self) -> list[str]:
-        return [name for name, node in self._parsed.items() if node is not None]
-
-    async def _read(self) -> list[str]:
-        """The names. Sets a watch in any case: on the children, or on the coming of the folder."""
-        while True:
-            try:
-                return list(await self._session.call("get_children", self.path, watch=self._session.watcher))
-            except NoNodeError:
-                if await self._session.call("exists", self.path, watch=self._session.watcher) is None:
-                    return []
-
-    async def _parse(self, names: Sequence[str]) -> tuple[list[Node], int]:
-        """The nodes and the number of names that are none. Names seen before are not parsed again, and a first list of
-        ten thousand (0.4 s of parsing) leaves the loop to others in between."""
-        old = self._parsed
-        fresh = [name for name in names if name not in old]
-        if fresh or len(names) != len(old):
-            found: dict[str, Node | None] = {}
-            for number, name in enumerate(fresh, 1):
-                found[name] = self._parse_one(name)
-                if number % _PARSE_BATCH == 0:
-                    await asyncio.sleep(0)
-            kept = {name: old[name] for name in old.keys() & set(names)}
-            # Sorted, so that every consumer decides alike between two entries of one node.
-            self._parsed = dict(sorted((kept | found).items(), key=_name)) if kept or found else {}
-        nodes = [node for node in self._parsed.values() if node is not None]
-        return nodes, len(self._parsed) - len(nodes)
+    async def _parse(self, names: Collection[str]) -> dict[str, Node | None]:
+        """The nodes behind *names*, None for a name that is none. A first list of ten thousand (0.4 s of parsing)
+        leaves the loop to others in between."""
+        found: dict[str, Node | None] = {}
+        for number, name in enumerate(names, 1):
+            found[name] = self._parse_one(name)
+            if number % _PARSE_BATCH == 0:
+                await asyncio.sleep(0)
+        return found
 
     def _parse_one(self, name: str) -> Node | None:
         try:
@@ -120,14 +102,16 @@ class ProviderWatch(Reconciler):
                 log.warning("%s: further ones of %s are only counted", self._place.url, self.feed.service)
             return None
 
-    def _show(self, nodes: tuple[Node, ...], skipped: int) -> float:
+    def _show(self, nodes: tuple[Node, ...], gone: Sequence[Node]) -> float:
         """Publish; seconds until the next look."""
+        now_s = self._loop.time()
+        self._lose(gone, now_s)
+        skipped = self._listing.skipped
         last = self.feed.snapshot.nodes
         if nodes or not last:
             self._empty_since_s = None
-            self.feed.publish(nodes, skipped=skipped, lost=self._lose(last, nodes))
+            self.feed.publish(nodes, skipped=skipped, lost=self._still_lost(now_s))
             return AUDIT_S
-        now_s = self._loop.time()
         if self._empty_since_s is None:
             self._empty_since_s = now_s
         kept = tuple(node for node in last if node.state is not NodeState.DRAINING)
@@ -145,24 +129,21 @@ class ProviderWatch(Reconciler):
             return left_s
         log.warning("%s: no provider of %s is left", self._place.url, self.feed.service)
         self._empty_since_s = None
-        self.feed.publish((), skipped=skipped, lost=self._lose(kept, ()))
+        self.feed.publish((), skipped=skipped, lost=self._still_lost(now_s))
         return AUDIT_S
 
-    def _lose(self, before: tuple[Node, ...], now: tuple[Node, ...]) -> tuple[Node, ...]:
-        """The nodes that are lost at the moment."""
-        now_s = self._loop.time()
-        here = {node.identity for node in now}
-        for node in before:
-            if node.identity not in here and node.state is not NodeState.DRAINING:
-                self._lost[node.identity] = (node, now_s)
+    def _lose(self, gone: Sequence[Node], now_s: float) -> None:
+        for node in gone:
+            if node.state is not NodeState.DRAINING:
+                self._lost[node.identity] = node, now_s
+
+    def _still_lost(self, now_s: float) -> tuple[Node, ...]:
+        if not self._lost:
+            return ()
         since_s = now_s - self._place.lost_s
         self._lost = {
             identity: (node, at_s)
             for identity, (node, at_s) in self._lost.items()
-            if identity not in here and at_s > since_s
+            if at_s > since_s and not self._listing.shows(identity)
         }
         return tuple(node for node, _ in self._lost.values())
-
-
-def _name(item: tuple[str, Node | None]) -> str:
-    return item[0]

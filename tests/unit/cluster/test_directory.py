@@ -6,11 +6,13 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from steelyard.cluster import ChannelPool, Directory
 from steelyard.model import Invocation, Reply
-from steelyard.wire import ChannelState, Listener, WireLimits
-from steelyard_registry import Feed, Node, Registry, ServiceKey
+from steelyard.wire import Channel, ChannelState, Listener, WireLimits
+from steelyard_registry import Feed, Node, Registry, ServiceKey, Snapshot
 
 KEY = ServiceKey(interface="test.S")
 QUICK = WireLimits(heartbeat_interval_s=0.5, connect_timeout_s=0.5, backoff_base_s=0.02, backoff_max_s=0.1)
@@ -173,6 +175,64 @@ async def test_a_restarted_node_is_tried_without_waiting_for_the_back_off(listen
             await watched.until(lambda: directory.takes_calls(restarts.address))
     finally:
         await watched.close()
+
+
+class Counted(ChannelPool):
+    """Counts what is asked of it, and connects nobody."""
+
+    def __init__(self) -> None:
+        super().__init__(FOR_EVER)
+        self.asked: list[str] = []
+
+    def acquire(self, address: str, on_state: object = None, *_: object) -> Channel:
+        self.asked.append(f"+{address}")
+        return Channel(address)
+
+    def release(self, address: str, on_state: object = None) -> None:
+        self.asked.append(f"-{address}")
+
+    def advise(self, address: str, *_: object) -> None:
+        self.asked.append(f"?{address}")
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    lists=st.lists(
+        st.dictionaries(
+            st.tuples(st.integers(1, 5), st.sampled_from(["", "2"])), st.sampled_from([0, 50, 100]), max_size=6
+        ),
+        max_size=8,
+    )
+)
+def test_only_what_differs_is_looked_at_and_the_outcome_is_that_of_a_whole_look(
+    lists: list[dict[tuple[int, str], int]],
+) -> None:
+    """Ports, versions and weights come, go and change; ``where`` takes weights above 0."""
+    told: list[Sequence[Node]] = []
+    pool = Counted()
+    directory = Directory(Told(), KEY, pool, told.append, lambda node: node.weight > 0, "weight > 0")
+    held: set[str] = set()
+    cache: dict[tuple[tuple[int, str], int], Node] = {}
+    for version, wanted in enumerate(lists, 1):
+        nodes = tuple(
+            cache.setdefault(
+                (what, weight), Node(interface="test.S", host="h", port=what[0], version=what[1], weight=weight)
+            )
+            for what, weight in sorted(wanted.items())
+        )
+        before = {node.identity: node for node in directory.snapshot.nodes}
+        pool.asked.clear()
+        directory._take(Snapshot(version=version, nodes=nodes))
+        changed = [node for node in nodes if before.get(node.identity) is not node]
+        assert sum(one[0] == "?" for one in pool.asked) == len(changed)
+        for one in pool.asked:
+            assert (one[0] == "+") != (one[1:] in held) or one[0] == "?"
+            held = held | {one[1:]} if one[0] == "+" else held - {one[1:]} if one[0] == "-" else held
+        assert tuple(told[-1]) == directory.nodes == tuple(node for node in nodes if node.weight > 0)
+        assert held == {node.address for node in directory.nodes}
+        assert all(
+            (directory.channel(node.address) is not None) == (node.weight > 0) or node.address in held for node in nodes
+        )
 
 
 async def test_who_waits_for_a_first_answer_is_told_when_it_is_closed() -> None:

@@ -465,6 +465,8 @@ class Dual(PolicyBase[Member]):
     def _updated(self, candidate: Member, node: Node, now_s: float) -> None:
         has_restarted = 0 < candidate.node.started_at_ms < node.started_at_ms
         super()._updated(candidate, node, now_s)
+        if candidate.weight <= 0:
+            candidate.place = -1
         if has_restarted:
             self._warm_again(candidate, now_s)
 
@@ -473,9 +475,8 @@ class Dual(PolicyBase[Member]):
         candidate.place = -1
 
     def _rebuild(self, now_s: float) -> None:
-        for member in self.candidates.values():
-            member.place = -1
-        self._shed = [member for member in self.eligible if member.is_shed]
+        # ``is_shed``, written out: each turn here is taken for ten thousand nodes when one of them changes.
+        self._shed = [member for member in self.eligible if member.kept < 1.0 or member.is_ejected]
         self._warming = [member for member in self._warming if member.is_member]
         self._ring = None
         if not self.eligible:
@@ -484,12 +485,13 @@ class Dual(PolicyBase[Member]):
             return
         if self._first_seen_at_s is None:
             self._first_seen_at_s = now_s
-        total = sum(member.weight for member in self.eligible)
-        self._weights = [member.weight / total for member in self.eligible]
-        for place, member in enumerate(self.eligible):
+        weights = [member.weight for member in self.eligible]
+        total = sum(weights)
+        self._weights = [weight / total for weight in weights]
+        for place, (member, share) in enumerate(zip(self.eligible, self._weights, strict=True)):
             member.place = place
-            member.base = self._weights[place]
-        self._queue_total = sum(member.queue for member in self.eligible)
+            member.base = share
+        self._queue_total = sum([member.queue for member in self.eligible])
         self._judge_panic(now_s)
         self._replan(now_s)
 
