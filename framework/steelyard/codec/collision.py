@@ -4,7 +4,7 @@ Python hashes text and bytes with a secret, but numbers without one: whole multi
 a map of 16,000 such UUIDs (400 KB) holds the event loop for half a minute, and a full body for days. Of msgpack's own
 numbers no more than a few can share a hash; UUIDs, Decimals, complex and big integers, which travel as extensions, can
 without end. Whether a value will be a key is not known when it is read, so all of them are looked at; values that are
-equal (a column of zeros) are one key and do not count.
+equal (a column of zeros) are one key and do not count. Lists, which as keys are tuples, are looked at in ``shape``.
 """
 
 from __future__ import annotations

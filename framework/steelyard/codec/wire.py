@@ -37,6 +37,7 @@ from .extension import (
     UUID_BYTES,
 )
 from .mismatch import type_name
+from .shape import check_shape
 
 _TIMEDELTA = struct.Struct(">iii")
 _COMPLEX = struct.Struct(">dd")
@@ -54,6 +55,7 @@ def unpack(body: bytes | memoryview) -> Any:
     """The value in *body*; arrays are views into it. Raises any Exception when *body* is not one complete value."""
     if len(body) <= SMALL_BODY_BYTES:
         return _decoder.decode(body)
+    check_shape(body, _read)
     return msgspec.msgpack.Decoder(ext_hook=bounded(_read)).decode(body)
 
 

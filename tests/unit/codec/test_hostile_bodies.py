@@ -186,11 +186,12 @@ def _colliding(kind: str, count: int) -> list[Any]:
     multiples = [_MODULUS * (256 + at) for at in range(count)]
     if kind == "complex":  # hash(a + bj) is hash(a) + 1000003 * hash(b)
         return [complex(10**15 - 1_000_003 * at, at) for at in range(count)]
-    return {
+    kinds: dict[str, list[Any]] = {
         "big integer": multiples,
         "uuid": [uuid.UUID(int=each) for each in multiples],
         "decimal": list(map(Decimal, multiples)),
-    }[kind]
+    }
+    return kinds[kind]
 
 
 @pytest.mark.parametrize("kind", ["big integer", "uuid", "decimal", "complex"])
@@ -212,3 +213,82 @@ def test_a_few_that_collide_and_many_that_are_equal_are_welcome() -> None:
     values += [complex(x, y) for x in range(50) for y in range(50)] + [float("nan"), Decimal("NaN")] * 200
     (came,) = generic_codec().decode_arguments(generic_codec().encode_arguments((values,)))
     assert str(came) == str(values)
+
+
+def _of_one_hash(count: int) -> list[tuple[int, int]]:
+    """Pairs whose hash as tuples is the same: the second is the first one's answer to CPython's tuple hash (xxHash's
+    rounds, Objects/tupleobject.c), which has no secret."""
+    one, two, start, mask = 11400714785074694791, 14029467366897019727, 2870177450012600261, (1 << 64) - 1
+    undo_one, undo_two = pow(one, -1, 1 << 64), pow(two, -1, 1 << 64)
+    wanted = 12345 * undo_one & mask
+    wanted = (wanted >> 31 | wanted << 33) & mask
+    pairs: list[tuple[int, int]] = []
+    first = 0
+    while len(pairs) < count:
+        first += 1
+        lane = (start + first * two) & mask
+        lane = (lane << 31 | lane >> 33) & mask
+        second = (wanted - (lane * one & mask)) * undo_two & mask
+        second -= (second >> 63) << 64
+        if abs(second) < _MODULUS and second != -1:  # so that the number is its own hash
+            pairs.append((first, second))
+    return pairs
+
+
+@pytest.mark.parametrize("is_map", [True, False])
+def test_tuples_that_were_made_to_collide_are_refused(is_map: bool) -> None:
+    keys = _of_one_hash(3000)
+    assert len(set(map(hash, keys))) == 1
+    body = generic_codec().encode_arguments((dict.fromkeys(keys) if is_map else keys,))
+    began_s = time.process_time()
+    for codec in (generic_codec(), one(Any), one(dict[tuple[int, int], Any]), one(set[tuple[int, int]])):
+        with pytest.raises(InvalidArgument, match="more than 64 different values with one hash"):
+            codec.decode_arguments(body)
+        with pytest.raises(InternalError, match="more than 64 different values with one hash"):
+            codec.decode_result(body)
+    nested = generic_codec().encode_arguments(({((pair,), 1): None for pair in keys},))
+    with pytest.raises(InvalidArgument, match="more than 64 different values with one hash"):
+        generic_codec().decode_arguments(nested)
+    assert time.process_time() - began_s < 5, "decoding one of them takes as long as all of these a hundred times"
+
+
+def test_honest_pairs_are_welcome() -> None:
+    pairs = {(at, at + 1): (at, [at]) for at in range(5000)}
+    codec = one(dict[tuple[int, int], tuple[int, list[int]]])
+    assert codec.decode_arguments(codec.encode_arguments((pairs,))) == (pairs,)
+    rows: Any = [[0, 0]] * 5000 + [{"a": [at], "b": {(at, 1): 2}} for at in range(500)]
+    (came,) = generic_codec().decode_arguments(generic_codec().encode_arguments((rows,)))
+    assert came == rows
+
+
+@pytest.mark.parametrize("filler", [b"\x80", b"\x90", b"\x81\x01\x01", b"\x81\xa1a\x90", b"\x91\x80"])
+def test_millions_of_containers_are_not_made(filler: bytes) -> None:
+    """A byte on the wire and 80 in memory: 4 MiB of empty maps were 350 MB."""
+    size = 4 << 20
+    body = b"\xdd" + struct.pack(">I", size // len(filler)) + filler * (size // len(filler))
+    tracemalloc.start()
+    try:
+        with pytest.raises(InvalidArgument, match="more than 500000 lists and maps"):
+            generic_codec().decode_arguments(body)
+        with pytest.raises(InvalidArgument, match="more than 500000 lists and maps"):
+            generic_codec().decode_arguments(b"\x91\x81\xa1a" + body)
+        _, peak_bytes = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak_bytes < 130 << 20
+
+
+def test_large_arrays_and_texts_are_not_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    def looked(*_: Any) -> None:
+        raise AssertionError("an honest large body was looked at closely")
+
+    codec = generic_codec()
+    noise = np.random.default_rng(1).random(1 << 17)
+    bodies = [
+        codec.encode_arguments((7, noise, "user")),
+        codec.encode_arguments((b"\x90" * (1 << 20), "\u0090" * (1 << 18), {"x": noise.tobytes()})),
+        codec.encode_arguments(([{"id": at, "name": "x" * 50} for at in range(2000)],)),
+    ]
+    monkeypatch.setattr("steelyard.codec.shape._read_through", looked)
+    for body in bodies:
+        codec.decode_arguments(body)
