@@ -194,6 +194,7 @@ class Consumer:
             predicate=where(expression) if expression else None,
             expression=expression,
             telemetry=self._telemetry,
+            codecs=codecs if edit is None else None,
         )
         proxy = Proxy(reference, timeout_s, CallOptions())
         reference.start()

@@ -21,6 +21,7 @@ from steelyard.setting import near, texts, timeout, whole_number
 
 from .items import as_items
 from .reference import Reference
+from .short import Opener
 
 T = TypeVar("T")
 
@@ -86,10 +87,14 @@ class Proxy(Referred):
         self._make_methods()
 
     def _make_methods(self) -> None:
-        spec, invoker = self._reference.spec, self._reference.invoker
+        spec, invoker, short = self._reference.spec, self._reference.invoker, self._reference.short_way
         for method in spec.methods.values():
             make = _stream if method.shape.gives_stream else _unary
             call = make(_opener(spec.key, method, self._timeout_s, self._options), invoker)
+            codec = None if short is None else short.codec(spec.key, method)
+            if short is not None and codec is not None:
+                opener = _opener(spec.key, method, self._timeout_s, self._options, codec.encode_arguments)
+                call = short.call(opener, codec, call)
             setattr(self, method.name, _dressed(call, method, spec))
 
     def _with(self, options: Options) -> Self:
@@ -117,11 +122,13 @@ def with_options(proxy: T, **options: Unpack[Options]) -> T:
     return proxy._with(options)
 
 
-Opener = Callable[[tuple[Any, ...], dict[str, Any]], Invocation]
+Encode = Callable[[tuple[Any, ...]], bytes]
 
 
-def _opener(service: str, spec: MethodSpec, timeout_s: float, options: CallOptions) -> Opener:
-    """The function that turns the arguments of a call into its Invocation."""
+def _opener(
+    service: str, spec: MethodSpec, timeout_s: float, options: CallOptions, encode: Encode | None = None
+) -> Opener:
+    """The function that turns the arguments of a call into its Invocation; with *encode* it has its body too."""
     name = spec.name
     own_timeout_s = options.timeout_s or spec.timeout_s or timeout_s
     priority = spec.priority if options.priority is None else options.priority
@@ -141,7 +148,8 @@ def _opener(service: str, spec: MethodSpec, timeout_s: float, options: CallOptio
         if outer is not None and outer.invocation.deadline_at < deadline_at and not outer.is_over:
             deadline_at = outer.invocation.deadline_at
         key = None if hash_at is None else hash_key(bound[hash_at])
-        return Invocation(service, name, bound, None, deadline_at, attachments, priority, key, spec)
+        body = None if encode is None else encode(bound)
+        return Invocation(service, name, bound, body, deadline_at, attachments, priority, key, spec)
 
     return open_call
 

@@ -37,6 +37,7 @@ from steelyard.model import LoadReport, ServiceSpec
 from steelyard.telemetry import NodeReading, Telemetry
 from steelyard_registry import Node, Registry, ServiceKey, Snapshot
 
+from .short import COVERED, ShortWay
 from .shown import shown
 
 log = logging.getLogger(__name__)
@@ -111,7 +112,9 @@ class Reference:
         predicate: Predicate | None,
         expression: str,
         telemetry: Telemetry,
+        codecs: Codecs | None = None,
     ) -> None:
+        """*codecs*: given where the stack is the default one, which has a short way."""
         self.spec = spec
         self._policy = policy
         self._nodes_changed = asyncio.Event()
@@ -131,6 +134,17 @@ class Reference:
             protection=self._protection,
         )
         self.stack = build_stack(self._protection, self.switches)
+        # None: the stack was edited, or somebody gave another one.
+        self.short_way: ShortWay | None = None
+        if codecs is not None and set(self.stack.names) <= set(COVERED):
+            self.short_way = ShortWay(
+                cluster=self._cluster,
+                codecs=codecs,
+                telemetry=telemetry,
+                protection=self._protection,
+                switches=self.switches,
+                dice=self._dice,
+            )
         self.invoker: Invoker = self.stack.build(self._cluster)
         self._tasks: list[asyncio.Task[None]] = []
         self._stop_listening = channels.listen(self._take_load)

@@ -1,8 +1,8 @@
 """The filters, one module each; the default stacks are put together by ``provider`` and ``consumer``."""
 
-from .codec import Codecs, MappedStream, client_codec, server_codec
+from .codec import Codecs, MappedStream, client_codec, rebuilt, server_codec
 from .deadline import server_deadline
-from .degrade import degrade
+from .degrade import degrade, degraded
 from .limit import Limits, RunTime, run_time, server_limit
 from .metrics import client_metrics, server_metrics
 from .readiness import server_readiness
@@ -25,6 +25,8 @@ __all__ = [
     "client_metrics",
     "client_tracing",
     "degrade",
+    "degraded",
+    "rebuilt",
     "recover",
     "run_time",
     "server_authenticate",

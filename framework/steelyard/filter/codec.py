@@ -38,11 +38,11 @@ def client_codec(codecs: Codecs) -> Filter:
             try:
                 reply = await following(sent)
             except RemoteError as error:
-                raise _rebuilt(method, error) from error.__cause__
+                raise rebuilt(method, error) from error.__cause__
             if reply.body is not None:
                 return Reply(method.decode_result(reply.body), None, None, reply.attachments, reply.in_flight)
             if reply.stream is not None:
-                stream = MappedStream(reply.stream, method.decode_result, lambda error: _rebuilt(method, error))
+                stream = MappedStream(reply.stream, method.decode_result, lambda error: rebuilt(method, error))
                 return Reply(stream=stream, attachments=reply.attachments)
             return reply
 
@@ -193,7 +193,8 @@ def _decoded(invocation: Invocation, args: tuple[Any, ...]) -> Invocation:
     )
 
 
-def _rebuilt(method: MethodCodec, error: BaseException) -> BaseException:
+def rebuilt(method: MethodCodec, error: BaseException) -> BaseException:
+    """The exception that the contract declares, where *error* carries one; else *error* itself."""
     if isinstance(error, RemoteError) and error.details is not None:
         return method.decode_exception(error.details) or error
     return error

@@ -130,9 +130,7 @@ class _Method:
         _note(invocation, why)
         answer = await self._answer(invocation, switch)
         if answer is None:
-            raise Degraded(
-                f"{self._named(invocation)} (priority {invocation.priority}) is degraded: {why}", may_have_run=False
-            )
+            raise _degraded(invocation, why)
         return answer
 
     async def _answer(self, invocation: Invocation, switch: Switch | None) -> Reply | None:
@@ -152,6 +150,18 @@ class _Method:
 
     def _named(self, invocation: Invocation) -> str:
         return f"{invocation.service}.{self._spec.name}"
+
+
+def degraded(invocation: Invocation, admission: Admission) -> Degraded:
+    """The answer to a call that protection does not send and that has no fallback."""
+    why = _WHY[admission]
+    _note(invocation, why)
+    return _degraded(invocation, why)
+
+
+def _degraded(invocation: Invocation, why: str) -> Degraded:
+    named = f"{invocation.service}.{invocation.method}"
+    return Degraded(f"{named} (priority {invocation.priority}) is degraded: {why}", may_have_run=False)
 
 
 def _note(invocation: Invocation, why: str) -> None:

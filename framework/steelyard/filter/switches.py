@@ -71,6 +71,11 @@ class Switches:
         except ValueError:
             raise ConfigError(f"a switch is one of force, fail, off, or None to take it away; not {mode!r}") from None
 
+    @property
+    def are_set(self) -> bool:
+        """Whether there is any."""
+        return bool(self._set)
+
     def of(self, method: str) -> Switch | None:
         """The switch that rules *method*; None when nobody has set one."""
         if not self._set:
