@@ -71,3 +71,24 @@ async def test_the_tests_of_the_page_on_testing(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "pytest", "-q", "-o", "asyncio_mode=auto", "test_shown.py"]
     done = await asyncio.to_thread(subprocess.run, command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert "2 passed" in done.stdout, done.stdout
+
+
+DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_links_lead_somewhere(document: Path) -> None:
+    text = re.sub(r"```.*?```", "", document.read_text(encoding="utf-8"), flags=re.DOTALL)
+    links = [link.partition("#")[0] for link in re.findall(r"\]\(([^)\s]+)\)", text)]
+    lost = [link for link in links if link and "://" not in link and not (document.parent / link).exists()]
+    assert lost == []
+
+
+def test_every_picture_is_shown_and_small() -> None:
+    text = (ROOT / "docs" / "law.md").read_text(encoding="utf-8")
+    pictures = sorted((ROOT / "docs" / "pictures").iterdir())
+    assert len(pictures) > 5
+    for picture in pictures:
+        assert f"](pictures/{picture.name})" in text
+        assert picture.stat().st_size < 100 * 1024
+        assert "<svg" in picture.read_text(encoding="utf-8")[:1000]
