@@ -32,6 +32,21 @@ def _packet_bytes(limits: WireLimits) -> int:
     return min(limits.message_bytes + PACKET_SLACK_BYTES, 2**31 - 1)
 
 
+# Answers, and not failures, to somebody who asks for our stream: of servers that have no such method, and of proxies that
+# let only known paths through (nginx shows a page and ends the stream, which gRPC calls INTERNAL). Plain calls then tell
+# what is the matter, if anything is.
+_NOT_SPOKEN = frozenset(
+    (
+        grpc.StatusCode.UNIMPLEMENTED,
+        grpc.StatusCode.UNKNOWN,
+        grpc.StatusCode.NOT_FOUND,
+        grpc.StatusCode.INTERNAL,
+        grpc.StatusCode.PERMISSION_DENIED,
+        grpc.StatusCode.UNAUTHENTICATED,
+    )
+)
+
+
 class NotSpoken(CarrierLost):
     """There is a gRPC server, and it does not speak our wire."""
 
@@ -113,8 +128,7 @@ async def connect(address: str, limits: WireLimits, tls: Tls | None = None) -> G
         first = await call.read()
     except grpc.aio.AioRpcError as error:
         await channel.close()
-        kind = NotSpoken if error.code() is grpc.StatusCode.UNIMPLEMENTED else CarrierLost
-        raise kind(_reason(error)) from error
+        raise (NotSpoken if error.code() in _NOT_SPOKEN else CarrierLost)(_reason(error)) from error
     except BaseException:
         await channel.close()
         raise
