@@ -120,7 +120,7 @@ class ClusterInvoker:
         channel = None if candidate is None else self._directory.channel(candidate.node.address)
         connection = None if channel is None else channel.ready
         if candidate is None or connection is None or self._directory.tokens:
-            return await self._attempts_of(invocation, [], None)
+            return await self._attempts_of(invocation, [], None, candidate)
         tried = [candidate.identity]
         hedging = self._hedging if _is_hedged(invocation) else None
         self._policy.started(candidate, now_s)
@@ -180,11 +180,16 @@ class ClusterInvoker:
             raise error
         return await self._attempts_of(invocation, tried, error)
 
-    async def _attempts_of(self, invocation: Invocation, tried: list[str], failure: RpcError | None) -> Reply:
-        """As many attempts as it takes, after those at *tried* that ended with *failure*."""
+    async def _attempts_of(
+        self, invocation: Invocation, tried: list[str], failure: RpcError | None, picked: Candidate | None = None
+    ) -> Reply:
+        """As many attempts as it takes, after those at *tried* that ended with *failure*. *picked*: the policy's choice
+        for the first of these. To ask it again would turn a round robin by two, and past every node that takes the
+        long way."""
         hedging = self._hedging if _is_hedged(invocation) else None
         while True:
-            candidate = self._pick(invocation, tried)
+            candidate = self._pick(invocation, tried, picked)
+            picked = None
             if candidate is None:
                 if failure is not None:
                     raise failure
@@ -199,11 +204,11 @@ class ClusterInvoker:
                     raise
                 failure = error
 
-    def _pick(self, invocation: Invocation, tried: list[str]) -> Candidate | None:
+    def _pick(self, invocation: Invocation, tried: list[str], picked: Candidate | None = None) -> Candidate | None:
         """A node that takes calls now. Those whose connection is down or draining are passed over without being blamed;
         the policy is asked without regard to them first, because exclusions cost it more than a second question."""
         now_s, pick, directory = self._clock(), self._policy.pick, self._directory
-        candidate = pick(now_s, self._dice, invocation.key, tried)
+        candidate = picked or pick(now_s, self._dice, invocation.key, tried)
         if candidate is None or directory.takes_calls(candidate.node.address):
             return candidate
         out = directory.out

@@ -32,9 +32,9 @@ def _packet_bytes(limits: WireLimits) -> int:
     return min(limits.message_bytes + PACKET_SLACK_BYTES, 2**31 - 1)
 
 
-# Answers, and not failures, to somebody who asks for our stream: of servers that have no such method, and of proxies that
-# let only known paths through (nginx shows a page and ends the stream, which gRPC calls INTERNAL). Plain calls then tell
-# what is the matter, if anything is.
+# Answers, and not failures, to somebody who asks for our stream: of servers that have no such method, and of proxies
+# that let only known paths through (nginx shows a page and ends the stream, which gRPC calls INTERNAL). Plain calls
+# then tell what is the matter, if anything is.
 _NOT_SPOKEN = frozenset(
     (
         grpc.StatusCode.UNIMPLEMENTED,
