@@ -1,6 +1,6 @@
 """The filters, one module each; the default stacks are put together by ``provider`` and ``consumer``."""
 
-from .codec import Codecs, MappedStream, client_codec, rebuilt, server_codec
+from .codec import Codecs, MappedStream, client_codec, encoded, ends_the_task, rebuilt, server_codec, travelling
 from .deadline import server_deadline
 from .degrade import degrade, degraded
 from .limit import Limits, RunTime, run_time, server_limit
@@ -26,6 +26,8 @@ __all__ = [
     "client_tracing",
     "degrade",
     "degraded",
+    "encoded",
+    "ends_the_task",
     "rebuilt",
     "recover",
     "run_time",
@@ -39,4 +41,5 @@ __all__ = [
     "server_readiness",
     "server_token",
     "server_tracing",
+    "travelling",
 ]

@@ -66,17 +66,17 @@ def server_codec(codecs: Codecs) -> Filter:
             if reply.stream is not None:
                 stream = MappedStream(
                     reply.stream,
-                    lambda value: _encode(method, value),
+                    lambda value: encoded(method, value),
                     lambda error: _broken(method, error, invocation),
                 )
                 return Reply(stream=stream, attachments=reply.attachments)
-            return Reply(None, _encode(method, reply.value), None, reply.attachments)
+            return Reply(None, encoded(method, reply.value), None, reply.attachments)
         except RpcError:
             raise  # a refusal on the way, or the handler's own choice of a status
         except BaseException as error:
-            if _ends_the_task(error):
+            if ends_the_task(error):
                 raise
-            raise _travelling(method, error, invocation) from error
+            raise travelling(method, error, invocation) from error
 
     return codec
 
@@ -200,7 +200,8 @@ def rebuilt(method: MethodCodec, error: BaseException) -> BaseException:
     return error
 
 
-def _encode(method: MethodCodec, value: Any) -> bytes:
+def encoded(method: MethodCodec, value: Any) -> bytes:
+    """What a handler returned, as bytes. Raises RpcError when it cannot be sent."""
     try:
         return method.encode_result(value)
     except RpcError:
@@ -209,7 +210,7 @@ def _encode(method: MethodCodec, value: Any) -> bytes:
         raise InternalError(f"the handler's result cannot be sent: {error}", may_have_run=True) from error
 
 
-def _ends_the_task(error: BaseException) -> bool:
+def ends_the_task(error: BaseException) -> bool:
     """Whether *error* is meant for the task that runs the handler, and not the handler's own.
 
     A handler that calls ``sys.exit`` must not end its provider with all other calls, and one that awaits something
@@ -221,7 +222,7 @@ def _ends_the_task(error: BaseException) -> bool:
     return isinstance(error, KeyboardInterrupt | GeneratorExit)
 
 
-def _travelling(method: MethodCodec, error: BaseException, invocation: Invocation) -> RpcError:
+def travelling(method: MethodCodec, error: BaseException, invocation: Invocation) -> RpcError:
     """What a handler raised, as an RpcError."""
     details = method.encode_exception(error)
     if details is None:
@@ -231,9 +232,9 @@ def _travelling(method: MethodCodec, error: BaseException, invocation: Invocatio
 
 def _broken(method: MethodCodec, error: BaseException, invocation: Invocation) -> BaseException:
     """What ended a stream. Its call has been answered, so it has run, whatever the error says of another one."""
-    if _ends_the_task(error):
+    if ends_the_task(error):
         return error
     if not isinstance(error, RpcError):
-        return _travelling(method, error, invocation)
+        return travelling(method, error, invocation)
     error.may_have_run = True
     return error

@@ -32,6 +32,7 @@ from .batching import Batcher
 from .guards import Guards
 from .life import Life
 from .pool import HandlerPool
+from .short import COVERED, ShortMethod, has_short_way
 
 
 class Dispatcher:
@@ -83,6 +84,8 @@ class Dispatcher:
         )
         self.stack = edit(own) if edit else own
         self._invoke: Invoker = self.stack.build(self._run)
+        self._has_short_ways = edit is None and set(self.stack.names) <= set(COVERED)
+        self._short_ways: dict[tuple[str, str], ShortMethod] = {}
 
     def add(
         self,
@@ -104,6 +107,8 @@ class Dispatcher:
             limit = limit_for(method, self._limit, self._pool.threads, self._streams)
             if limit is not None:
                 self.limits[key, name] = limit
+            elif self._has_short_ways and has_short_way(method):
+                self._short_ways[key, name] = ShortMethod(method, codecs[name], life, self._clock, self._note)
             if method.batch is not None:
                 self.batchers[key, name] = Batcher(method, self._pool, self._queue, self._clock, self._telemetry)
         if life is not None:
@@ -121,6 +126,7 @@ class Dispatcher:
         self._lives.pop(spec.key, None)
         self._tokens.pop(spec.key, None)
         for name in spec.methods:
+            self._short_ways.pop((spec.key, name), None)
             batcher = self.batchers.pop((spec.key, name), None)
             if batcher is not None:
                 self._retired.append(batcher)
@@ -166,21 +172,23 @@ class Dispatcher:
         if method is None:
             has = "" if self._is_terse else f"; it has: {', '.join(sorted(spec.methods))}"
             raise Unimplemented(f"{spec.key} has no method {invocation.method!r}{has}")
-        return await self._invoke(
-            Invocation(
-                spec.key,
-                method.name,
-                (),
-                invocation.body,
-                invocation.deadline_at,
-                invocation.attachments,
-                invocation.priority,
-                invocation.key,
-                method,
-                invocation.stream,
-                invocation.caller,
-            )
+        known = Invocation(
+            spec.key,
+            method.name,
+            (),
+            invocation.body,
+            invocation.deadline_at,
+            invocation.attachments,
+            invocation.priority,
+            invocation.key,
+            method,
+            invocation.stream,
+            invocation.caller,
         )
+        short = self._short_ways.get((spec.key, method.name))
+        if short is None or self._tokens or not self._telemetry.is_silent():
+            return await self._invoke(known)
+        return await short.serve(known)
 
     def _resolve(self, service: str) -> ServiceSpec:
         """A plain gRPC path names the interface alone; that is enough while only one version and group is exported. A
