@@ -221,7 +221,7 @@ class LatencyByLoad:
 
     def observe(self, in_flight: int, latency_s: float) -> None:
         """A call that found *in_flight* others when it arrived took *latency_s*."""
-        bucket = self._bucket(in_flight)
+        bucket = _FIRST[in_flight] if 0 <= in_flight < _FIRST_COUNTS else _bucket(in_flight)
         kept = self._buckets.get(bucket)
         if kept is None:
             kept = self._buckets[bucket] = deque(maxlen=self._KEPT)
@@ -231,11 +231,17 @@ class LatencyByLoad:
         """Seconds; 0 before the first call, so that a new node is tried."""
         if not self._buckets:
             return 0.0
-        bucket = self._bucket(in_flight)
+        bucket = _bucket(in_flight)
         kept = self._buckets.get(bucket)
         if kept is None:
             kept = self._buckets[min(self._buckets, key=lambda one: (abs(one - bucket), one))]
         return median(kept)
 
-    def _bucket(self, in_flight: int) -> int:
-        return int(4.0 * math.log2(max(0, in_flight) + 1))
+
+def _bucket(in_flight: int) -> int:
+    return int(4.0 * math.log2(max(0, in_flight) + 1))
+
+
+# Each call of a provider looks one up.
+_FIRST_COUNTS = 256
+_FIRST = tuple(map(_bucket, range(_FIRST_COUNTS)))
