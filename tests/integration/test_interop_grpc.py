@@ -14,6 +14,7 @@ import pytest
 from support.interop.contract import Ask, Echo, EchoModel, Told
 from support.interop.grpc_python import AsyncEcho, async_server, blocking_server
 from support.interop.orca import OrcaLoadReport
+from support.pki import Pki, shared_pki
 from support.wires import until
 from support.zookeeper import free_port
 
@@ -192,6 +193,20 @@ async def test_a_server_that_ends_in_an_orderly_way_is_not_kept_by_us() -> None:
             assert theirs.load_streams == 0
 
 
+async def test_a_foreign_server_over_tls() -> None:
+    pki = shared_pki()
+    async with (
+        async_server(AsyncEcho(), certificate=pki.pair("127.0.0.1")) as address,
+        Consumer(f"static://{address}", credentials=pki.consumer()) as trusting,
+        Consumer(f"static://{address}", credentials=Pki().consumer()) as stranger,
+    ):
+        assert (await trusting.refer(Echo).Say(asked("x"))).text == "x"
+        assert trusting._channels is not None
+        assert trusting._channels.carriers() == {address: "plain"}
+        with pytest.raises(Unavailable):
+            await stranger.refer(Echo, retries=0).Say(asked("x"))
+
+
 async def test_a_server_that_dies_is_out_of_picks_and_comes_back() -> None:
     port = free_port()
     channel = Channel(
@@ -295,6 +310,21 @@ async def test_triples_own_timeout_is_a_deadline_too(provider: tuple[Provider, E
             await say(asked("wait").SerializeToString(), metadata=(("tri-service-timeout", "200"),))
         assert raised.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
         await until(lambda: provider[1].cancelled == 1)
+
+
+async def test_a_body_over_the_bound_is_refused_before_it_has_come() -> None:
+    """By the size that is announced before it, in gRPC's core. It used to be received whole first, up to 34 MiB."""
+    async with Provider("memory://", host="127.0.0.1", limits=WireLimits(message_bytes=1024 * 1024)) as provider:
+        await provider.export(EchoModel(), contract=Echo)
+        async with grpc.aio.insecure_channel(provider.address) as channel:
+            say = channel.unary_unary("/interop.Echo/Say")
+            with pytest.raises(grpc.aio.AioRpcError) as raised:
+                await say(bytes(4 * 1024 * 1024), timeout=20)
+            assert raised.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+            assert "Received message larger than max" in str(raised.value.details())
+            with pytest.raises(grpc.aio.AioRpcError) as raised:
+                await say(bytes(1024 * 1024 + 1), timeout=20)
+            assert "the bound is 1048576" in str(raised.value.details())
 
 
 async def test_overload_tells_plain_clients_when_to_come_back(provider: tuple[Provider, EchoModel]) -> None:

@@ -117,14 +117,21 @@ def _handler(echo: Any) -> Any:
 
 @asynccontextmanager
 async def async_server(
-    echo: AsyncEcho, port: int = 0, options: Any = (), grace_s: float | None = None
+    echo: AsyncEcho,
+    port: int = 0,
+    options: Any = (),
+    grace_s: float | None = None,
+    certificate: tuple[bytes, bytes] | None = None,
 ) -> AsyncIterator[str]:
-    """Its address."""
+    """Its address. *certificate* (with chain, key): it speaks TLS."""
     server = grpc.aio.server(options=(("grpc.so_reuseport", 0), *options))
     push = {"StreamCoreMetrics": grpc.unary_stream_rpc_method_handler(echo.push)}
     orca_service = grpc.method_handlers_generic_handler("xds.service.orca.v3.OpenRcaService", push)
     server.add_generic_rpc_handlers((_handler(echo), orca_service))
-    port = server.add_insecure_port(f"127.0.0.1:{port}")
+    if certificate is None:
+        port = server.add_insecure_port(f"127.0.0.1:{port}")
+    else:
+        port = server.add_secure_port(f"127.0.0.1:{port}", grpc.ssl_server_credentials([certificate[::-1]]))
     await server.start()
     try:
         yield f"127.0.0.1:{port}"
