@@ -83,6 +83,12 @@ def serve(
     port: Annotated[int, typer.Option(help="0 takes a free one.")] = 0,
     weight: Annotated[int, typer.Option(help="Static weight: 100 is normal, 0 takes no traffic.")] = 100,
     application: Annotated[str, typer.Option(help="The application's name, for operators.")] = "",
+    workers: Annotated[
+        int,
+        typer.Option(
+            min=1, max=1024, help="Processes, each with a port of its own (from --port on); kept by a parent."
+        ),
+    ] = 1,
     threads: Annotated[
         int | None, typer.Option(help="Threads for handlers that block; by default cores + 4, at most 32.")
     ] = None,
@@ -118,7 +124,8 @@ def serve(
 
         [bold]steelyard serve examples.ctr.model:CtrModel --tag pool=ads[/bold]
 
-    With --json: {"pid", "address", "registry", "services": [{"service", "methods", "weight", "zone", "tags"}]}.
+    With --json: {"pid", "address", "registry", "services": [{"service", "methods", "weight", "zone", "tags"}]}; with
+    --workers: {"pid", "registry", "workers": [one such document each]}.
     """
     from .logs import log_to_stderr
 
@@ -141,7 +148,7 @@ def serve(
         }
         from . import serve as serving
 
-        serving.run(serving.Serving(targets=services, settings=settings), is_json=is_json)
+        serving.run(serving.Serving(targets=services, settings=settings, workers=workers), is_json=is_json)
 
 
 @app.command()

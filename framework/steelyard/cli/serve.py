@@ -7,18 +7,21 @@ stops a process must not read that as a crash. A second signal while it drains e
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import os
 import signal
+import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from steelyard.provider import Provider
+from steelyard.provider import Provider, Workers, WorkersFailed, worker_number
 from steelyard.service import implemented_spec
 from steelyard_registry import Node
 
 from . import words
+from .failure import Failure
 from .output import write_document
 from .target import look_up, make
 
@@ -29,18 +32,49 @@ _STOP = (signal.SIGTERM, signal.SIGINT)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Serving:
-    """What ``serve`` was asked for. ``settings`` are Provider's keywords."""
+    """What ``serve`` was asked for. ``settings`` are Provider's keywords; ``workers``: processes."""
 
     targets: Sequence[str]
     settings: Mapping[str, Any]
+    workers: int = 1
 
 
 def run(serving: Serving, *, is_json: bool) -> None:
-    """Serves until SIGTERM or SIGINT, and drains. *is_json*: prints ``start_document`` once all is registered."""
+    """Serves until SIGTERM or SIGINT, and drains. *is_json*: prints ``start_document`` once all is registered. Raises
+    Failure for workers that do not start."""
+    number = worker_number()
+    if number is None and serving.workers > 1:
+        _keep(serving, is_json)
+        return
+    if number is not None:
+        port = serving.settings["port"]
+        tags = {**serving.settings["tags"], "worker": str(number)}
+        serving = replace(serving, settings={**serving.settings, "port": port and port + number, "tags": tags})
+        is_json = True
     # Imports come first and outside the loop: they may take long, and a signal then ends the process as usual.
     values = [(look_up(target), target) for target in serving.targets]
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
         runner.run(_serve(values, serving, is_json))
+
+
+def _keep(serving: Serving, is_json: bool) -> None:
+    """The parent of workers, which are this very command again."""
+    for target in serving.targets:
+        look_up(target)  # what cannot be found is refused once, in the parent's own words
+
+    def ready(lines: Mapping[int, str]) -> None:
+        if is_json:
+            workers = [json.loads(line) for line in lines.values()]
+            write_document({"pid": os.getpid(), "registry": workers[0]["registry"], "workers": workers})
+
+    async def keep() -> None:
+        command = [sys.executable, "-m", "steelyard", *sys.argv[1:]]
+        await Workers(command, serving.workers, drain_s=serving.settings["drain_s"], on_ready=ready).run()
+
+    try:
+        asyncio.run(keep())
+    except WorkersFailed as error:
+        raise Failure(str(error)) from None
 
 
 async def _serve(values: Sequence[tuple[Any, str]], serving: Serving, is_json: bool) -> None:

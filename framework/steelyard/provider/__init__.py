@@ -6,5 +6,18 @@ from .hooks import Warm
 from .life import Health
 from .provider import Provider
 from .statistics import ProviderStatistics
+from .workers import MOST_WORKERS, Workers, WorkersFailed, worker_number
 
-__all__ = ["BatchStatistics", "Health", "Provider", "ProviderStatistics", "Trouble", "Warm", "trouble_of"]
+__all__ = [
+    "MOST_WORKERS",
+    "BatchStatistics",
+    "Health",
+    "Provider",
+    "ProviderStatistics",
+    "Trouble",
+    "Warm",
+    "Workers",
+    "WorkersFailed",
+    "trouble_of",
+    "worker_number",
+]

@@ -51,6 +51,7 @@ from .port import require_free
 from .rates import Rates
 from .standard import StandardServices
 from .statistics import ProviderStatistics, SecurityStatistics
+from .workers import parent_pipe
 
 log = logging.getLogger(__name__)
 
@@ -327,16 +328,21 @@ class Provider:
         return {WIRE_TAG: str(WIRE_VERSION), **offer}
 
     async def serve(self) -> None:
-        """Waits until ``stop``, SIGTERM or SIGINT; leaving ``async with`` then drains. Raises ConfigError when the
-        provider is not open."""
+        """Waits until ``stop``, SIGTERM or SIGINT, or for a worker until its parent ends (``workers``); leaving
+        ``async with`` then drains. Raises ConfigError when the provider is not open."""
         self._opened()
         loop = asyncio.get_running_loop()
         signals = (signal.SIGTERM, signal.SIGINT) if threading.current_thread() is threading.main_thread() else ()
         for number in signals:
             loop.add_signal_handler(number, self.stop)
+        pipe = parent_pipe()
+        if pipe is not None:
+            loop.add_reader(pipe, self.stop)
         try:
             await self._stopping.wait()
         finally:
+            if pipe is not None:
+                loop.remove_reader(pipe)
             for number in signals:
                 loop.remove_signal_handler(number)
 
