@@ -1,8 +1,11 @@
 """The embedded registry: entries and feeds over the worker that owns the file.
 
 Lists are exact as long as the file can be read (every change is one transaction), so an empty list is believed at once;
-they are stale only while reading fails. A node whose process is killed goes when its lease ends, at most
-``lease_s`` + ``lease_s / 3`` later.
+they are stale only while reading fails. A node whose process is killed goes when its lease ends, at most half a lease
+later.
+
+A file that was removed or replaced under us is another matter: its list begins empty, and every holder writes itself
+into it within a third of its lease. Until then its nodes are ``lost`` and not gone: whoever is connected keeps them.
 """
 
 from __future__ import annotations
@@ -18,7 +21,7 @@ from ..base import Registration, Subscription
 from ..errors import RegistryError, RegistryUnreachable
 from ..feed import Feed, select
 from ..locator import Locator
-from ..node import Node, ServiceKey
+from ..node import Node, NodeState, ServiceKey
 from ..rules import GROUP, Rule, check_rule
 from ..url import provider_url
 from .location import database_path
@@ -49,6 +52,9 @@ class EmbeddedRegistry(Backend):
         self._feeds: set[Feed] = set()
         self._rules: set[Rule] = set()
         self._worker: Worker | None = None
+        self._generation = 0
+        self._lost: dict[Feed, tuple[Node, ...]] = {}
+        self._forgetting: asyncio.TimerHandle | None = None
         # Entries sort by the moment of their registration, which decides between two claims to one address.
         self._entry_ids = (f"{time.time_ns():020d}-{uuid.uuid4().hex}-{number}" for number in itertools.count())
 
@@ -74,6 +80,8 @@ class EmbeddedRegistry(Backend):
 
     async def _stop(self) -> None:
         worker, self._worker = self._worker, None
+        if self._forgetting is not None:
+            self._forgetting.cancel()
         views: list[Feed | Rule] = [*self._feeds, *self._rules]
         for view in views:
             view.end()
@@ -185,17 +193,44 @@ class EmbeddedRegistry(Backend):
             for view in views:
                 view.mark_stale()
             return
+        if lists.generation != self._generation and only is None:
+            self._generation = lists.generation
+            self._lose()
         for feed in feeds:
             if feed.service.interface in lists.nodes:
                 nodes, skipped = lists.nodes[feed.service.interface]
-                feed.publish(select(feed.service, nodes), skipped=skipped)
+                self._publish(feed, select(feed.service, nodes), skipped)
         for rule in rules:
             path = f"{rule.group}/{rule.key}"
             if path in lists.documents:
                 rule.publish(lists.documents[path])
 
+    def _publish(self, feed: Feed, nodes: tuple[Node, ...], skipped: int) -> None:
+        lost = self._lost.get(feed, ())
+        if lost:
+            here = {node.identity for node in nodes}
+            lost = self._lost[feed] = tuple(node for node in lost if node.identity not in here)
+        feed.publish(nodes, skipped=skipped, lost=lost)
+
+    def _lose(self) -> None:
+        """Another file: what was in the old one is lost until it is in the new one, or two leases are over."""
+        for feed in self._feeds:
+            before = (*feed.snapshot.nodes, *self._lost.get(feed, ()))
+            self._lost[feed] = tuple(node for node in before if node.state is not NodeState.DRAINING)
+        if self._forgetting is not None:
+            self._forgetting.cancel()
+        self._forgetting = asyncio.get_running_loop().call_later(2 * self._lease_s, self._forget_lost)
+
+    def _forget_lost(self) -> None:
+        self._lost.clear()
+        for feed in self._feeds:
+            last = feed.snapshot
+            if not last.is_stale:
+                feed.publish(last.nodes, skipped=last.skipped)
+
     async def _drop(self, feed: Feed) -> None:
         self._feeds.discard(feed)
+        self._lost.pop(feed, None)
         interface = feed.service.interface
         worker = self._worker
         if worker is not None and not any(other.service.interface == interface for other in self._feeds):

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from ..errors import MalformedUrl, RegistryError
 from ..url import parse_provider_url
-from .store import explained
+from .store import as_text, explained, is_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +28,7 @@ def repair_file(path: Path) -> Repair:
         raise RegistryError(f"{path} is not there; nothing to repair")
     try:
         with closing(sqlite3.connect(path, timeout=5.0, isolation_level=None)) as connection:
+            connection.text_factory = as_text
             if connection.execute("PRAGMA quick_check").fetchone()[0] != "ok":
                 return Repair(is_sound=False, expired=0, unreadable=0)
             return _clean(connection)
@@ -38,17 +39,20 @@ def repair_file(path: Path) -> Repair:
 def _clean(connection: sqlite3.Connection) -> Repair:
     connection.execute("BEGIN IMMEDIATE")
     now_s = time.monotonic()  # after the lock: see store
-    rows = connection.execute("SELECT entry, url, beat_at_s, lease_s FROM nodes").fetchall()
-    expired = {entry for entry, _, beat_at_s, lease_s in rows if not beat_at_s <= now_s < beat_at_s + lease_s}
-    unreadable = {entry for entry, url, _, _ in rows if entry not in expired and not _is_readable(url)}
-    connection.executemany("DELETE FROM nodes WHERE entry = ?", [(entry,) for entry in expired | unreadable])
+    alive = "beat_at_s <= ?1 AND ?1 < beat_at_s + lease_s"
+    expired = connection.execute(f"DELETE FROM nodes WHERE NOT ({alive}) RETURNING entry", (now_s,)).fetchall()
+    rows = connection.execute("SELECT entry, url FROM nodes").fetchall()
+    unreadable = [(entry,) for entry, url in rows if not _is_readable(url)]
+    connection.executemany("DELETE FROM nodes WHERE entry = ?", unreadable)
     if expired or unreadable:
         connection.execute("UPDATE lists SET version = version + 1")
     connection.execute("COMMIT")
     return Repair(is_sound=True, expired=len(expired), unreadable=len(unreadable))
 
 
-def _is_readable(url: str) -> bool:
+def _is_readable(url: object) -> bool:
+    if not isinstance(url, str) or not is_text(url):
+        return False
     try:
         parse_provider_url(url)
     except MalformedUrl:

@@ -9,6 +9,9 @@
 * WAL: readers never wait for a writer, and a process killed in the middle of a write leaves nothing half done.
   ``synchronous=NORMAL``: after a power cut the last second may be missing, which its owners write again.
 * Owners, not identities, are the key: two processes that claim one address do not fight for a row.
+* Whoever could not write must not judge. While somebody holds the lock for longer than a lease, everybody's beats are
+  late, and the first to get the lock would bury all the others. So a row is deleted only when its owner has had the
+  chance to beat: after a third of its lease in which our own writes came through without waiting.
 """
 
 from __future__ import annotations
@@ -25,6 +28,7 @@ from typing import Any
 from ..errors import MalformedUrl, RegistryError, RegistryUnreachable
 from ..node import Node
 from ..url import parse_provider_url
+from .filesystem import require_local
 
 log = logging.getLogger(__name__)
 
@@ -42,6 +46,11 @@ INSERT INTO lists VALUES (0);
 # Came later, and hurts nobody who does not know of it: no new format.
 _DOCUMENTS = "CREATE TABLE IF NOT EXISTS documents (path TEXT PRIMARY KEY, text TEXT NOT NULL) WITHOUT ROWID"
 _ALIVE = "beat_at_s <= :now AND :now < beat_at_s + lease_s"
+_ON_TIME = "beat_at_s <= :now AND :now < beat_at_s + lease_s / 2"
+# From before a restart of the machine (in the future), or so old that no lock can have lasted as long.
+_ANCIENT = "(beat_at_s > :now + 1 OR :now > beat_at_s + 20 * lease_s + 60)"
+_PROMPT_S = 0.3
+"""A lock that came within this time was not contended for: SQLite looks again after at most 0.1 s."""
 
 
 class Store:
@@ -55,11 +64,16 @@ class Store:
         self._seen_data_version = -1
         self._seen_lists = -1
         self._parsed: dict[str, Node | None] = {}
+        self._writable_since_s: float | None = None
+        self._written_at_s = 0.0
+        self.generation = 0
+        """Grows when another file takes the place of the one that was open."""
 
     def open(self) -> None:
         """Make or open the file. Raises RegistryError when it is something else."""
         if not self.path.parent.is_dir():
             raise RegistryError(f"the folder of {self.path} does not exist; make it, or name another file")
+        require_local(self.path)
         self._opened()
 
     def close(self) -> None:
@@ -81,9 +95,8 @@ class Store:
     def beat(self, own: Mapping[str, tuple[str, str]], *, may_reap: bool) -> None:
         """Renew *own* rows (entry -> interface, url), restore those that are missing, delete those past their lease."""
         self._follow_file()
-        now = time.monotonic()
-        dead = may_reap and self._read(f"SELECT 1 FROM nodes WHERE NOT ({_ALIVE}) LIMIT 1", {"now": now})
-        if not own and not dead:
+        late = may_reap and self._read(f"SELECT 1 FROM nodes WHERE NOT ({_ON_TIME}) LIMIT 1", {"now": time.monotonic()})
+        if not own and not late:
             return
         with self._writing() as connection:
             # Read again: the lock may have been long in coming (a throttled process), and rows that were renewed in the
@@ -96,8 +109,14 @@ class Store:
                     self._upsert(connection, entry, interface, url)
                     is_changed = True
                     log.warning("embedded registry %s: restored the missing entry %s", self.path, url[:200])
-            if dead:
-                rows = connection.execute(f"DELETE FROM nodes WHERE NOT ({_ALIVE}) RETURNING url", {"now": now})
+            if late:
+                since_s = self._writable_since_s
+                values = {"now": now, "writable": 0.0 if since_s is None else now - since_s}
+                rows = connection.execute(
+                    f"DELETE FROM nodes WHERE NOT ({_ALIVE}) AND (lease_s / 3 <= :writable OR {_ANCIENT})"
+                    " RETURNING url",
+                    values,
+                )
                 for (url,) in rows.fetchall():
                     is_changed = True
                     log.info("embedded registry %s: lease ended, holder is gone: %s", self.path, url[:200])
@@ -125,6 +144,9 @@ class Store:
 
     def document(self, path: str) -> str | None:
         rows = self._read("SELECT text FROM documents WHERE path = :path", {"path": path})
+        if rows and not is_text(rows[0][0]):
+            log.warning("embedded registry %s: the document %s is no text", self.path, path)
+            return None
         return str(rows[0][0]) if rows else None
 
     def put_document(self, path: str, text: str | None) -> None:
@@ -137,9 +159,13 @@ class Store:
             _bump(connection)
 
     def services(self) -> tuple[str, ...]:
-        return tuple(str(row[0]) for row in self._read("SELECT DISTINCT interface FROM nodes ORDER BY 1", {}))
+        rows = self._read("SELECT DISTINCT interface FROM nodes ORDER BY 1", {})
+        return tuple(str(name) for (name,) in rows if is_text(name))
 
-    def _parse(self, url: str) -> Node | None:
+    def _parse(self, url: object) -> Node | None:
+        if not isinstance(url, str) or not is_text(url):
+            log.warning("embedded registry %s: skipped an entry that is no text: %.80r", self.path, url)
+            return None
         if url not in self._parsed:
             if len(self._parsed) > 10_000:
                 self._parsed.clear()
@@ -168,9 +194,24 @@ class Store:
     @contextmanager
     def _writing(self) -> Iterator[sqlite3.Connection]:
         connection = self._opened()
-        with _transaction(connection):
-            yield connection
+        asked_s = time.monotonic()
+        try:
+            with _transaction(connection):
+                self._note_lock(asked_s)
+                yield connection
+        except sqlite3.Error:
+            self._writable_since_s = None
+            raise
         self._seen_data_version = -1  # data_version does not tell of the own writes
+
+    def _note_lock(self, asked_s: float) -> None:
+        """The lock that was asked for then is had now: since when has that been so without a wait or a long pause?"""
+        now_s = time.monotonic()
+        is_prompt = now_s - asked_s <= _PROMPT_S
+        is_going_on = now_s - self._written_at_s <= self._lease_s
+        if not is_prompt or not is_going_on or self._writable_since_s is None:
+            self._writable_since_s = now_s
+        self._written_at_s = now_s
 
     def _follow_file(self) -> None:
         """Somebody removed or replaced the file: go where everybody else will be."""
@@ -183,9 +224,11 @@ class Store:
             log.warning("embedded registry %s: the file was removed or replaced; opening it anew", self.path)
             self.close()
             self._opened()
+            self.generation += 1
 
     def _connect(self) -> sqlite3.Connection:
         connection = sqlite3.connect(self.path, timeout=_BUSY_S, isolation_level=None, check_same_thread=False)
+        connection.text_factory = as_text
         try:
             if connection.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
                 connection.execute("PRAGMA journal_mode = WAL")
@@ -217,6 +260,21 @@ class Store:
                 "that use it, then remove it"
             )
         connection.execute(_DOCUMENTS)
+
+
+def as_text(raw: bytes) -> str:
+    """SQLite stores what it is given: one text that is no UTF-8 must not fail the reading of all others."""
+    return raw.decode("utf-8", "surrogateescape")
+
+
+def is_text(value: object) -> bool:
+    if not isinstance(value, str):
+        return False
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 @contextmanager

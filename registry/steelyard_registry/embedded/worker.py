@@ -27,10 +27,12 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Lists:
-    """What is watched: interface -> its living nodes and how many entries could not be read; path -> document."""
+    """What is watched: interface -> its living nodes and how many entries could not be read; path -> document.
+    ``generation`` grows when another file takes the place of the one that was open."""
 
     nodes: Mapping[str, tuple[list[Node], int]]
     documents: Mapping[str, str | None]
+    generation: int = 0
 
 
 class Worker:
@@ -149,6 +151,7 @@ class Worker:
         return Lists(
             {interface: self.store.nodes(interface) for interface in interfaces},
             {path: self.store.document(path) for path in documents},
+            self.store.generation,
         )
 
     def _tick(self, name: str, step: Callable[[], None]) -> None:

@@ -205,7 +205,7 @@ def test_leases_of_before_a_reboot_are_dead_whatever_they_say(path: Path) -> Non
     store = Store(path, lease_s=3)
     store.open()
     store.put("a", "ads.Ctr", "tri://10.0.0.1:1/ads.Ctr")
-    for beat_at_s in (time.monotonic() + 1e6, time.monotonic() - 1e6):
+    for beat_at_s in (time.monotonic() + 1e6, time.monotonic() - 1e6):  # also without having written before
         with contextlib.closing(sqlite3.connect(path)) as before, before:
             before.execute("UPDATE nodes SET beat_at_s = ?", (beat_at_s,))
         store.beat({}, may_reap=False)

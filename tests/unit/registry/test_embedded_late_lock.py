@@ -40,8 +40,9 @@ def test_a_lease_is_renewed_from_when_the_lock_was_had(store: Store, monkeypatch
     store.put("own", "shop.Shop", URL)
     times(monkeypatch, 100.5, 104.0)
     store.beat({"own": ("shop.Shop", URL)}, may_reap=False)
-    times(monkeypatch, 106.0)
-    store.beat({}, may_reap=True)
+    for moment in (105.0, 106.0):
+        times(monkeypatch, moment)
+        store.beat({}, may_reap=True)
     assert len(store.nodes("shop.Shop")[0]) == 1
     store.close()
 
@@ -49,7 +50,24 @@ def test_a_lease_is_renewed_from_when_the_lock_was_had(store: Store, monkeypatch
 def test_a_row_past_its_lease_goes(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     times(monkeypatch, 100.0)
     store.put("other", "shop.Shop", URL)
-    times(monkeypatch, 103.5)
+    for moment, left in ((102.0, 1), (103.5, 0)):
+        times(monkeypatch, moment)
+        store.beat({}, may_reap=True)
+        assert len(store.nodes("shop.Shop")[0]) == left
+    store.close()
+
+
+def test_whoever_could_not_write_does_not_judge(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The lock was held by somebody for longer than a lease: all beats are late, and nobody is dead."""
+    times(monkeypatch, 100.0)
+    store.put("other", "shop.Shop", URL)
+    times(monkeypatch, 101.7, 101.7, 110.0)  # asked for the lock, and had it after eight seconds
+    store.beat({}, may_reap=True)
+    assert len(store.nodes("shop.Shop")[0]) == 1
+    times(monkeypatch, 110.5)  # its owner has not had its turn yet
+    store.beat({}, may_reap=True)
+    assert len(store.nodes("shop.Shop")[0]) == 1
+    times(monkeypatch, 111.5)
     store.beat({}, may_reap=True)
     assert store.nodes("shop.Shop")[0] == []
     store.close()
