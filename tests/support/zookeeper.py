@@ -27,6 +27,9 @@ from pathlib import Path
 from kazoo.client import KazooClient
 
 _JARS = ("zookeeper", "zookeeper-jute", "slf4j-api", "slf4j-simple", "metrics-core", "snappy-java")
+# For TLS. Without any one of these a server starts, and connections to it hang.
+_NETTY = ("buffer", "codec", "common", "handler", "resolver", "transport", "transport-native-unix-common")
+_NETTY_JARS = tuple(f"netty-{part}" for part in (*_NETTY, "transport-native-epoll"))
 _START_S = 30.0
 _REPOSITORY = Path(__file__).resolve().parents[2]
 
@@ -204,7 +207,7 @@ def _class_path() -> str:
     folders = [Path(named)] if named else [Path("/usr/share/java"), *_unpacked()]
     for folder in folders:
         if (folder / "zookeeper.jar").exists():
-            return ":".join(str(jar) for name in _JARS if (jar := folder / f"{name}.jar").exists())
+            return ":".join(str(jar) for name in (*_JARS, *_NETTY_JARS) if (jar := folder / f"{name}.jar").exists())
     looked = ", ".join(map(str, folders))
     raise ZooKeeperMissing(f"these tests run a real ZooKeeper; no zookeeper.jar in {looked}; `./dev test` installs it")
 

@@ -239,6 +239,8 @@ class Session:
             certfile=door.tls_cert or None,
             keyfile=door.tls_key or None,
             verify_certs=door.tls_verify,
+            # Not kazoo's default: any server with a certificate of the same authority could stand in for ZooKeeper.
+            check_hostname=door.tls_verify,
         )
         client.add_listener(lambda state: self._tell(client, state))
         client.start_async()

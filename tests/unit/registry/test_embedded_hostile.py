@@ -206,6 +206,7 @@ os._exit(max(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in chi
 """
 
 
+@pytest.mark.timeout(400)
 @pytest.mark.parametrize("count", [12, pytest.param(200, marks=pytest.mark.slow)])
 def test_a_crowd_of_processes_is_served_fairly(path: Path, count: int) -> None:
     """Each registers, sees all, and goes on being seen by all for three leases."""
