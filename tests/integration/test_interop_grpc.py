@@ -251,6 +251,30 @@ async def until_answered(echo: Any) -> None:
             await asyncio.sleep(0.05)
 
 
+async def test_calls_that_are_given_up_or_dropped_leave_nothing() -> None:
+    theirs = AsyncEcho()
+    async with async_server(theirs) as address, Consumer(f"static://{address}") as consumer:
+        echo = consumer.refer(Echo)
+        await until_answered(echo)
+        assert consumer._channels is not None
+        channel = consumer._channels._channels[address]
+        before = len(asyncio.all_tasks())
+        for round_ in range(60):
+            waiting = [asyncio.ensure_future(echo.Say(asked("wait"))) for _ in range(5)]
+            stream = echo.Count(asked("wait", 1))
+            await anext(stream)
+            for each in waiting[round_ % 2 :]:
+                each.cancel()
+            await asyncio.gather(*waiting[round_ % 2 :], return_exceptions=True)
+            if round_ % 2:
+                waiting[0].cancel()
+            del stream  # unread, and not closed
+        await until(lambda: channel.open_calls == 0)
+        await until(lambda: len(asyncio.all_tasks()) <= before + 1)
+        assert sum(node.in_flight for node in consumer.statistics(echo).balance.nodes) == 0
+        assert (await echo.Say(asked("x"))).text == "x"
+
+
 async def test_rotated_connections_cost_no_call() -> None:
     """Servers end connections by age, with a GOAWAY; gRPC's default grace lets calls finish."""
     options = (("grpc.max_connection_age_ms", 100), ("grpc.max_connection_age_grace_ms", 10_000))

@@ -40,7 +40,7 @@ _UNARY = CallShape.UNARY
 
 
 class PlainCall:
-    """A call under way. ``token`` is its task, ``remote`` gRPC's call once there is one, ``failure`` what the caller's
+    """A call under way. ``token`` is its task until that is done, ``remote`` gRPC's call once there is one, ``failure`` what the caller's
     own stream raised."""
 
     __slots__ = ("failure", "remote", "token")
@@ -49,6 +49,12 @@ class PlainCall:
         self.token: Any = None
         self.remote: Any = None
         self.failure: Exception | None = None
+
+    def answered(self, task: asyncio.Task[Any]) -> None:
+        """The task's result is its awaiter's alone: a stream that this kept alive would never be seen to be dropped."""
+        self.token = None
+        if not task.cancelled():
+            task.exception()  # whoever was cancelled while its call failed does not ask for the failure any more
 
 
 class PlainConnection:
@@ -132,12 +138,12 @@ class PlainConnection:
         work = self._unary if not shape.gives_stream else self._stream
         self._open[call] = None
         call.token = task = self._loop.create_task(work(call, invocation, shape))
-        task.add_done_callback(_retrieved)
+        task.add_done_callback(call.answered)
         return call
 
     def abandon(self, call: PlainCall) -> None:
         """The caller no longer wants *call*. Harmless when it is over."""
-        if not call.token.done():
+        if call.token is not None and not call.token.done():
             call.token.cancel()
         elif call in self._open:
             del self._open[call]
@@ -350,9 +356,3 @@ async def _sent(call: PlainCall, invocation: Invocation, stream: AsyncIterator[b
 def _cancel(call: PlainCall) -> None:
     if call.remote is not None:
         call.remote.cancel()
-
-
-def _retrieved(task: asyncio.Task[Any]) -> None:
-    """Whoever was cancelled while its call failed does not ask for the failure any more."""
-    if not task.cancelled():
-        task.exception()
