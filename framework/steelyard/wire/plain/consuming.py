@@ -40,8 +40,8 @@ _UNARY = CallShape.UNARY
 
 
 class PlainCall:
-    """A call under way. ``token`` is its task until that is done, ``remote`` gRPC's call once there is one, ``failure`` what the caller's
-    own stream raised."""
+    """A call under way. ``token`` is its task until that is done, ``remote`` gRPC's call once there is one, ``failure``
+    what the caller's own stream raised."""
 
     __slots__ = ("failure", "remote", "token")
 
