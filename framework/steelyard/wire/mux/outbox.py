@@ -85,7 +85,11 @@ class Outbox:
         bodies = self._bodies.get(id_)
         if bodies is None:
             if body is None:
-                return self.put(frame)
+                # Under minus its id, so that it goes with its call when that is withdrawn.
+                self._frames.append((-id_, frame))
+                self.queued_bytes += len(frame)
+                self.is_waiting = True
+                return
             bodies = self._bodies[id_] = Bodies()
         bodies.waiting.append((False, frame))
         self.queued_bytes += len(frame)
@@ -93,7 +97,6 @@ class Outbox:
             bodies.waiting.append((True, memoryview(body)))
             self.queued_bytes += len(body)
         self.is_waiting = True
-        return None
 
     def put_parts(self, call_id: int, body: Piece) -> None:
         """Queues the body of the CALL that was just put, in parts."""
@@ -184,13 +187,14 @@ class Outbox:
                 break
             queue.popleft()
             self.queued_bytes -= len(frame)
-            if call_id:
+            if call_id > 0:
                 self.handed_id = call_id
-                if call_id in self._withdrawn:
-                    self._withdrawn.discard(call_id)
-                    continue
+            if call_id and abs(call_id) in self._withdrawn:
+                continue
             total += len(frame)
             pieces.append(frame)
+        if not queue:  # nothing of them is left behind
+            self._withdrawn.clear()
         return pieces, total
 
     def _take_parts(self, pieces: list[Piece], size: int) -> tuple[int, int]:
@@ -200,7 +204,7 @@ class Outbox:
         while bodies:
             before = count
             for id_, waiting in list(bodies.items()):
-                if waiting.call_id > self.handed_id:
+                if self.handed_id < id_ <= self._last_id:  # its CALL has yet to go
                     continue
                 count += 1
                 size += self._take_piece(id_, waiting, pieces)

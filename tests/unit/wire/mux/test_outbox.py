@@ -3,7 +3,22 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from steelyard.wire.frames import DRAIN, PING, Cancel, Drain, Item, Load, Ping, Pong, encode, parse
+from steelyard.wire.frames import (
+    DRAIN,
+    PING,
+    AnyFrame,
+    Call,
+    Cancel,
+    Drain,
+    End,
+    Item,
+    Load,
+    Part,
+    Ping,
+    Pong,
+    encode,
+    parse,
+)
 from steelyard.wire.mux import Outbox
 from steelyard.wire.mux.outbox import PACKET_BYTES
 
@@ -99,3 +114,33 @@ def test_bytes_and_order_are_kept_whatever_is_withdrawn(entries: list[tuple[int,
         assert outbox.queued_bytes < before
     assert ids == [call_id for call_id in range(1, len(entries) + 1) if call_id not in gone]
     assert outbox.queued_bytes == 0
+
+
+def _call(call_id: int, body: bytes = b"") -> Call:
+    return Call(call_id, 1, None, 1, b"", body)
+
+
+def test_a_withdrawn_calls_stream_goes_with_it() -> None:
+    outbox = Outbox()
+    outbox.put(encode(_call(1)), 1)
+    outbox.put(encode(_call(2)), 2)
+    outbox.put_in_order(2, encode(Item(2, b"up")))
+    outbox.put(encode(_call(3)), 3)
+    outbox.put_in_order(2, encode(End(2, 0)))
+    outbox.put_in_order(3, encode(End(3, 0)))
+    assert outbox.withdraw(2)
+    data = outbox.take()
+    assert data is not None
+    assert parse(data) == [_call(1), _call(3), End(3, 0)]
+    assert (outbox.queued_bytes, outbox.is_waiting, outbox.handed_id) == (0, False, 3)
+
+
+def test_a_large_item_does_not_overtake_its_own_call() -> None:
+    outbox = Outbox()
+    for call_id in (1, 2, 3, 4):
+        outbox.put(encode(_call(call_id, bytes(60_000))), call_id)
+    outbox.put_in_order(4, encode(Item(4, b"", 70_000)), bytes(70_000))
+    kinds: list[type[AnyFrame]] = []
+    while (data := outbox.take()) is not None:
+        kinds += [type(frame) for frame in parse(data) if getattr(frame, "id", 0) == 4]
+    assert kinds == [Call, Item, Part, Part]

@@ -1,0 +1,75 @@
+"""A million mutated messages through the core of each side (``--slow``; a few thousand otherwise): nothing but
+ProtocolError comes out, memory stays, and nothing hangs."""
+
+from __future__ import annotations
+
+import gc
+import os
+import random
+import time
+import tracemalloc
+
+import pytest
+from support.mutations import Packets, as_consumer, as_provider, attack, conversations
+
+CORPUS = 60
+
+
+def story_of(direction: str, seed: int) -> tuple[list[Packets], list[Packets]]:
+    """(what the victim is used to hear, both directions)."""
+    up, down = conversations(CORPUS, random.Random(seed))
+    return (up if direction == "provider" else down), [*up, *down]
+
+
+def storm(direction: str, messages: int, seed: int) -> int:
+    heard, both = story_of(direction, seed)
+    dice = random.Random(seed + 1)
+    sent = longest = 0
+    slowest_s = 0.0
+    while sent < messages:
+        at = dice.randrange(len(heard))
+        began_s = time.process_time()
+        if direction == "provider":
+            sent += attack(as_provider, heard[at], both, dice)
+        else:
+            calls = dice.randrange(1 << 30)
+            sent += attack(lambda calls=calls: as_consumer(random.Random(calls)), heard[at], both, dice)
+        slowest_s = max(slowest_s, time.process_time() - began_s)
+        longest += 1
+    assert slowest_s < 10.0, "a dozen messages are no reason to compute for seconds"
+    return sent
+
+
+def rss_bytes() -> int:
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+@pytest.mark.parametrize("side", ["provider", "consumer"])
+def test_a_few_thousand_and_nothing_is_kept_of_them(side: str) -> None:
+    storm(side, 300, 1)
+    gc.collect()
+    tracemalloc.start()
+    try:
+        before, _ = tracemalloc.get_traced_memory()
+        storm(side, 1500, 2)
+        gc.collect()
+        after, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert after - before < 2 << 20
+    assert peak - before < 64 << 20
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("side", ["provider", "consumer"])
+def test_a_million(side: str) -> None:
+    per_part = 50_000
+    storm(side, per_part, 10)
+    gc.collect()
+    before = rss_bytes()
+    sent = sum(storm(side, per_part, 11 + part) for part in range(20))
+    gc.collect()
+    assert sent >= 1_000_000
+    assert rss_bytes() - before < 128 << 20
