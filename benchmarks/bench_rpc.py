@@ -11,7 +11,7 @@ CPU is what each process used for a call. On a machine that does other things to
 whoever the scheduler favours, and CPU is what can be compared; the load average is printed with the table.
 
 A peer is an entry of PEERS: how to serve, and how to connect, two coroutine functions; peers that are not installed
-(requirements-peers.txt) are left out and named. Peers that block serve and call from threads.
+(requirements-peers.txt, -dubbo, -ray) are left out and named. Peers that block serve and call from threads.
 """
 
 from __future__ import annotations
@@ -37,20 +37,24 @@ from typing import Any
 from rpc_common import HOST, KEPT, WARM_UP_S, Echo, free_port, summary
 from rpc_peers import (
     Blocking,
+    connect_dubbo,
     connect_grpc_sync,
     connect_grpclib,
     connect_pyro,
+    connect_ray,
     connect_rpyc,
     connect_thrift,
+    serve_dubbo,
     serve_grpc_sync,
     serve_grpclib,
     serve_pyro,
+    serve_ray,
     serve_rpyc,
     serve_thrift,
 )
 
 BASELINE = "grpc.aio unary, uvloop"
-PACKAGES = ("grpcio", "msgspec", "uvloop", "grpclib", "thriftpy2", "rpyc", "Pyro5")
+PACKAGES = ("grpcio", "msgspec", "uvloop", "grpclib", "thriftpy2", "rpyc", "Pyro5", "apache-dubbo", "ray")
 
 
 # Peers. serve() returns its port and keeps serving; connect(port) returns the echo of one client.
@@ -102,6 +106,22 @@ async def connect_wire(port: int, carrier: str) -> Echo:
 
     def call(body: bytes) -> Awaitable[Any]:
         return channel(Invocation(service="bench.Echo", method="echo", body=body, deadline_at=monotonic() + 1.0))
+
+    return call
+
+
+async def connect_plain(port: int) -> Echo:
+    """Our channel to a server that knows nothing of us."""
+    from steelyard.model import Invocation
+    from steelyard.wire import Channel, LaneConnector
+
+    channel = Channel(f"{HOST}:{port}", connector=LaneConnector(is_foreign=True))
+    await channel.connect()
+    KEPT.append(channel)
+
+    def call(body: bytes) -> Awaitable[Any]:
+        deadline_at = time.monotonic() + 1.0
+        return channel(Invocation(service="bench.Echo", method="echo", body=body, deadline_at=deadline_at))
 
     return call
 
@@ -244,6 +264,7 @@ PEERS = {
     "raw uvloop, a task a call": Peer(serve_raw, connect_raw, uses_uvloop=True),
     "wire grpc": ours("wire", "grpc"),
     "wire tcp": ours("wire", "tcp"),
+    "wire plain, to grpc.aio": Peer(serve_grpc_unary, connect_plain, uses_uvloop=True),
     "steelyard grpc": ours("pipeline", "grpc"),
     "steelyard tcp": ours("pipeline", "tcp"),
     "steelyard uds": ours("pipeline", "uds"),
@@ -254,6 +275,8 @@ PEERS = {
     "thriftpy2, 16 threads": Peer(serve_thrift, connect_thrift, needs=("thriftpy2",)),
     "rpyc, 16 threads": Peer(serve_rpyc, connect_rpyc, needs=("rpyc",)),
     "Pyro5 msgpack, 16 threads": Peer(serve_pyro, connect_pyro, needs=("Pyro5",)),
+    "apache-dubbo, 16 threads": Peer(serve_dubbo, connect_dubbo, needs=("dubbo",)),
+    "Ray Serve handle": Peer(serve_ray, connect_ray, needs=("ray",)),
 }
 
 

@@ -1,4 +1,5 @@
-"""Other people's RPC, as peers of bench_rpc. What it needs beyond the project is in requirements-peers.txt."""
+"""Other people's RPC, as peers of bench_rpc. What it needs beyond the project is in requirements-peers.txt, and for the
+heavy ones in requirements-dubbo.txt and requirements-ray.txt."""
 
 from __future__ import annotations
 
@@ -197,3 +198,57 @@ async def connect_grpclib(port: int) -> Echo:
     KEPT.append(channel)
     echo = grpclib.client.UnaryUnaryMethod(channel, "/bench.Echo/echo", Raw, Raw)
     return lambda body: echo(Raw(body))
+
+
+async def serve_dubbo() -> int:
+    import dubbo
+    from dubbo.configs import ServiceConfig
+    from dubbo.proxy.handlers import RpcMethodHandler, RpcServiceHandler
+
+    port = free_port()
+    echo = RpcMethodHandler.unary(method=lambda body: body, method_name="echo")
+    service = RpcServiceHandler(service_name="bench.Echo", method_handlers=[echo])
+    server = dubbo.Dubbo().create_server(ServiceConfig(service_handler=service, host=HOST, port=port))
+    await asyncio.to_thread(server.start)
+    KEPT.append(server)
+    return port
+
+
+async def connect_dubbo(port: int) -> Blocking:
+    import dubbo
+    from dubbo.configs import ReferenceConfig
+
+    def connect(at: int) -> Callable[[bytes], Any]:
+        client = dubbo.Dubbo().create_client(ReferenceConfig.from_url(f"tri://{HOST}:{at}/bench.Echo"))
+        KEPT.append(client)
+        return client.unary("echo")  # type: ignore[no-any-return]
+
+    echo = await asyncio.to_thread(connect, port)
+    return Blocking(lambda _: echo, port)
+
+
+async def serve_ray() -> int:
+    """Ray's own cluster of one, with one replica; the port is that of its control store."""
+    import ray
+    from ray import serve
+
+    @serve.deployment(num_replicas=1, max_ongoing_requests=256)  # type: ignore[untyped-decorator]
+    class Service:
+        async def echo(self, body: bytes) -> bytes:
+            return body
+
+    def start() -> int:
+        context = ray.init(include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+        serve.run(Service.bind(), name="bench", route_prefix=None)
+        return int(context.address_info["gcs_address"].rpartition(":")[2])
+
+    return await asyncio.to_thread(start)
+
+
+async def connect_ray(port: int) -> Echo:
+    import ray
+    from ray import serve
+
+    ray.init(address=f"{HOST}:{port}", log_to_driver=False, logging_level="ERROR")
+    handle = serve.get_app_handle("bench")
+    return handle.echo.remote  # type: ignore[no-any-return]
