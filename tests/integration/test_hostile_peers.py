@@ -1,0 +1,184 @@
+"""Peers that say nothing, little by little, that never read, that do not stop at DRAIN: what each costs is bounded, and
+an honest caller is served meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import struct
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+from support.hostile import PEERS, SocketPeer, call, hello
+from support.wires import Handler, until
+from support.wires import call as invocation
+
+from steelyard.wire import Channel, LaneConnector, Listener, WireLimits
+from steelyard.wire.frames import Answer, Drain, Fail, encode, packet
+
+CARRIERS = tuple(PEERS)
+
+
+def fds() -> int:
+    return len(os.listdir("/proc/self/fd"))
+
+
+def rss_bytes() -> int:
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+@asynccontextmanager
+async def listening(**limits: float) -> AsyncIterator[Listener]:
+    settings = {"connect_timeout_s": 1.0, "heartbeat_interval_s": 0.5, **limits}
+    async with Listener(Handler(), limits=WireLimits(**settings), lanes=("tcp",)) as listener:  # type: ignore[arg-type]
+        listener.identity = listener.address
+        yield listener
+
+
+@asynccontextmanager
+async def honest(listener: Listener, carrier: str) -> AsyncIterator[Channel]:
+    channel = Channel(listener.address, connector=LaneConnector(carrier, listener.lanes))
+    try:
+        assert (await channel(invocation(deadline_at=time.monotonic() + 30))).body == b"hi"
+        yield channel
+    finally:
+        await channel.close()
+
+
+_CROWD = """
+import socket, sys, time
+sockets = []
+for number in range(int(sys.argv[2])):
+    try:
+        sockets.append(socket.create_connection(("127.0.0.1", int(sys.argv[1])), timeout=5))
+    except OSError:
+        pass
+print(len(sockets), flush=True)
+sys.stdin.readline()
+"""
+
+
+@pytest.mark.parametrize("carrier", CARRIERS)
+@pytest.mark.parametrize("count", [400, pytest.param(10_000, marks=[pytest.mark.slow, pytest.mark.timeout(600)])])
+async def test_a_crowd_that_says_nothing(carrier: str, count: int) -> None:
+    async with listening(strangers=128) as listener:
+        port = listener.lanes["tcp"] if carrier == "tcp" else listener.address.rpartition(":")[2]
+        async with honest(listener, carrier):
+            pass
+        before_bytes = rss_bytes()
+        command = [sys.executable, "-c", _CROWD, str(port), str(count)]
+        crowd = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        try:
+            assert crowd.stdout is not None
+            made = int(await asyncio.to_thread(crowd.stdout.readline))
+            assert made >= count * 0.9
+            async with honest(listener, carrier):
+                pass
+            assert rss_bytes() - before_bytes < max(32 << 20, count * 30_000)
+            if carrier == "tcp":
+                await until(lambda: listener.connections == 0, within_s=30)
+        finally:
+            crowd.kill()
+            crowd.communicate()
+        async with honest(listener, carrier):
+            pass
+
+
+async def test_a_hello_that_comes_byte_by_byte_is_not_waited_for() -> None:
+    async with listening() as listener:
+        peer = SocketPeer(reads=True)
+        await peer.open(listener, says_hello=False)
+        data = packet([encode(hello())])
+        for byte in struct.pack(">I", len(data)) + data:
+            if peer.has_ended.is_set():
+                break
+            with contextlib.suppress(OSError):
+                peer.writer.write(bytes([byte]))
+                await peer.writer.drain()
+            await asyncio.sleep(0.1)
+        async with asyncio.timeout(10):
+            await peer.has_ended.wait()
+        async with honest(listener, "tcp"):
+            pass
+        await peer.close()
+        await until(lambda: listener.connections == 0)
+
+
+async def test_a_packet_that_never_becomes_whole_is_silence() -> None:
+    async with listening() as listener:
+        peer = SocketPeer(reads=True)
+        await peer.open(listener)
+        await until(lambda: listener.connections == 1)
+        peer.writer.write(struct.pack(">I", 10_000_000))
+        async with asyncio.timeout(30):
+            while not peer.has_ended.is_set():
+                with contextlib.suppress(OSError):
+                    peer.writer.write(b"\x00")
+                    await peer.writer.drain()
+                await asyncio.sleep(0.1)
+        await peer.close()
+        await until(lambda: listener.connections == 0)
+
+
+@pytest.mark.parametrize("carrier", CARRIERS)
+async def test_one_that_never_reads(carrier: str) -> None:
+    """It asks for 400 MB. Three heartbeats later it is out, for it does not answer them either; until then what waits
+    for it is bounded, and others are served."""
+    async with listening(queued_bytes=1 << 20) as listener:
+        async with honest(listener, carrier) as channel:
+            before_bytes = rss_bytes()
+            peer = PEERS[carrier](reads=False)
+            await peer.open(listener)
+
+            async def ask() -> None:
+                with contextlib.suppress(Exception):
+                    for call_id in range(1, 4001):
+                        await peer.send(call(call_id, bytes(100_000)))
+
+            asking = asyncio.ensure_future(ask())
+            peak_bytes = 0
+            for _ in range(20):
+                began_s = time.monotonic()
+                assert (await channel(invocation(deadline_at=began_s + 30))).body == b"hi"
+                peak_bytes = max(peak_bytes, rss_bytes() - before_bytes)
+                await asyncio.sleep(0.05)
+            asking.cancel()
+            await asyncio.gather(asking, return_exceptions=True)
+            await peer.close()
+            assert peak_bytes < 100 << 20
+        await until(lambda: listener.connections == 0 and listener.in_flight == 0, within_s=30)
+
+
+@pytest.mark.parametrize("carrier", CARRIERS)
+async def test_one_that_sends_after_drain(carrier: str) -> None:
+    async with listening() as listener:
+        peer = PEERS[carrier](reads=True)
+        await peer.open(listener)
+        await peer.send(call(1))
+        await until(lambda: bool(peer.kinds(Answer)))
+        draining = asyncio.ensure_future(listener.drain(2.0))
+        await until(lambda: bool(peer.kinds(Drain)))
+        await peer.send(Drain())
+
+        async def go_on() -> None:
+            with contextlib.suppress(Exception):
+                for call_id in range(2, 2000):
+                    await peer.send(call(call_id))
+                    await asyncio.sleep(0.002)
+
+        going_on = asyncio.ensure_future(go_on())
+        began_s = time.monotonic()
+        await draining
+        await listener.close()
+        assert time.monotonic() - began_s < 20
+        going_on.cancel()
+        await asyncio.gather(going_on, return_exceptions=True)
+        assert len(peer.kinds(Answer)) == 1
+        assert all(not frame.has_started for frame in peer.kinds(Fail)), "what was refused has not run"
+        await peer.close()
