@@ -250,7 +250,7 @@ def test_replies_tell_the_queue_and_pushed_reports_do_not() -> None:
     policy.tick(1.0)
     ended(policy, second, Outcome.FAILED, 0)
     # At least the fleet's mean (10 and 0, decayed over a second) and one.
-    assert second.queue >= (10.0 * 2 ** (-1 / 5)) / 2 + 1.0 - 1e-9
+    assert second.queue >= (10.0 * 2 ** (-1 / 15)) / 2 + 1.0 - 1e-9
 
 
 @seeds

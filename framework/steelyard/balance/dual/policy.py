@@ -350,7 +350,10 @@ class Dual(PolicyBase[Member]):
         self._decay_queues(elapsed_s)
         self._judge_members(now_s, periods)
         self._judge_panic(now_s)
-        steering = self._utilization.update(self.eligible, self._warming, now_s, elapsed_s, periods)
+        spread = self._plan.leading if self._plan is not None else None
+        steering = self._utilization.update(
+            self.eligible, self._warming, now_s, elapsed_s, periods, spread, self._queue_total
+        )
         self._load_ref, self._raw_ref = steering.load_ref, steering.raw_ref
         self._next_probe_at_s = min((member.probe_at_s for member in self._shed), default=math.inf)
         if steering.is_decaying:
