@@ -29,6 +29,7 @@ class Objective(StrEnum):
     NONE = "none"
     AVAILABILITY = "availability"
     UTILIZATION = "utilization"
+    LATENCY = "latency"
     TRANSPORT = "transport"
     WARM_UP = "warm-up"
 
@@ -36,8 +37,9 @@ class Objective(StrEnum):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reason:
     """Why a node's share is what it is. ``imbalance`` is D for availability (missing share of the cluster's
-    success), log(load_ref / load) for utilization, consecutive failures for transport, and what is missing of the full
-    ramp for warm-up. ``since_s`` is a moment on the caller's clock."""
+    success), log(load_ref / load) for utilization, log(mean / own) of a call's seconds for latency, consecutive
+    failures for transport, and what is missing of the full ramp for warm-up. ``since_s`` is a moment on the
+    caller's clock."""
 
     objective: Objective = Objective.NONE
     imbalance: float = 0.0

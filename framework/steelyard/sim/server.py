@@ -84,7 +84,7 @@ class Server:
         self.group = group
         self.node = _node(group, number)
         self.resource = group.reports_as or group.kind
-        self.sent = self.taken = self.hits = self.misses = 0
+        self.sent = self.taken = self.served = self.hits = self.misses = 0
         self.in_flight = 0
         self.busy_s = 0.0
         self.watched = False
@@ -199,6 +199,7 @@ class Server:
         while running and running[0][0] <= reach:
             call = heappop(running)[2]
             self.in_flight = in_flight = self.in_flight - 1
+            self.served += not call.fails
             if self.latencies is not None:
                 self.latencies.observe(call.met, now_s - call.arrived_at_s)
             if not call.is_over:

@@ -236,6 +236,10 @@ def test_the_running_total_of_queues_is_their_sum(data: st.DataObject) -> None:
             policy.tick(step * 0.1)
         if data.draw(st.integers(0, 9)) == 0:
             policy.set_nodes([node(f"n{at}") for at in range(data.draw(st.integers(1, 4)))], step * 0.1)
+        if data.draw(st.booleans()):
+            told = data.draw(st.integers(0, 40))
+            loaded = LoadReport(utilization={"cpu": data.draw(st.floats(0.0, 1.0))}, in_flight=told, calls_per_s=9.0)
+            policy.report(f"n{data.draw(st.integers(0, 4))}:1", loaded, step * 0.1)
         assert policy._queue_total == pytest.approx(sum(member.queue for member in policy.eligible))
 
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from ..policy import node_statistics
 from ..statistics import NodeList, NodeStatistics, Objective, Reason
+from . import latency
 from .member import NO_REASON, Member
 from .plan import Plan
 
@@ -25,9 +26,10 @@ def nodes(
     *,
     sent: int,
     load_ref: float | None,
+    told_s: float | None,
     resources: frozenset[str] | None,
 ) -> tuple[NodeStatistics, ...]:
-    return tuple(_node(member, plan, now_s, sent, load_ref, resources) for member in members)
+    return tuple(_node(member, plan, now_s, sent, load_ref, told_s, resources) for member in members)
 
 
 def _node(
@@ -36,6 +38,7 @@ def _node(
     now_s: float,
     sent: int,
     load_ref: float | None,
+    told_s: float | None,
     resources: frozenset[str] | None,
 ) -> NodeStatistics:
     resource = member.load.dominant(resources)
@@ -52,7 +55,7 @@ def _node(
         accept_weight=max(0.0, base * (ratio - 1.0)),
         resource=resource,
         list=_list(member, ratio),
-        reason=_reason(member, now_s, load_ref, resource),
+        reason=_reason(member, now_s, load_ref, told_s, resource),
     )
 
 
@@ -68,7 +71,7 @@ def _list(member: Member, flow_ratio: float) -> NodeList:
     return NodeList.ACCEPT if flow_ratio > 1.0 + _NEUTRAL else NodeList.NEUTRAL
 
 
-def _reason(member: Member, now_s: float, load_ref: float | None, resource: str | None) -> Reason:
+def _reason(member: Member, now_s: float, load_ref: float | None, told_s: float | None, resource: str | None) -> Reason:
     """The first of the law's aims that moves this node: out of reach, failing, warming, loaded otherwise than
     others."""
     if member.is_shed:
@@ -82,6 +85,11 @@ def _reason(member: Member, now_s: float, load_ref: float | None, resource: str 
     load = member.load.load
     if load is None or load_ref is None:
         return Reason(objective=Objective.UTILIZATION, since_s=member.off_since_s, text="nothing to compare with")
+    if told_s and member.pressure > member.load.raw:
+        own_s = latency.seconds(member.told_in_flight, member.answered_per_s)
+        text = f"calls take {own_s:.3g} s where the mean is {told_s:.3g} s, so {resource} at {load:.2f} counts as more"
+        since_s = member.off_since_s
+        return Reason(objective=Objective.LATENCY, imbalance=math.log(told_s / own_s), since_s=since_s, text=text)
     imbalance = math.log(max(load_ref, _LEAST_LOAD) / max(load, _LEAST_LOAD))
     text = f"{resource} at {load:.2f} where the mean load is {load_ref:.2f}"
     if not member.is_off_domain:

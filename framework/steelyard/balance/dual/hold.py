@@ -11,7 +11,9 @@ and a dead one none: sending calls to it would only bring them back later, with 
 
 from __future__ import annotations
 
-from .member import Member
+import math
+
+from .member import NO_REASON, Member
 
 # Below this a node costs the healthy more than it spares them.
 _EVEN = 0.5
@@ -26,7 +28,15 @@ def held(member: Member, factor: float | None) -> float:
 
 
 def freeze(member: Member, kept_before: float, sick_rate_before: float) -> None:
-    """Takes back what the last judgement cut from a node that is still worth calling."""
+    """Takes back what the last judgement cut from a node that is still worth calling. One that was not shed before is
+    not shed after it either: left on hold, its load would not steer it until the end of the spike, and a full slow node
+    kept its share (``promotion-spike``, success of what is admitted: 97.9 and 98.3 %)."""
     if member.sick_rate >= _EVEN and not member.is_ejected:
         member.kept = max(member.kept, kept_before)
         member.sick_rate = max(member.sick_rate, sick_rate_before)
+        if member.kept >= 1.0 and not member.is_warming:
+            # Not shed after all: so it is steered by its load like the others, and needs no probes.
+            member.deepest = 1.0
+            member.held_until_s = -math.inf
+            member.probe_at_s = member.probe_every_s = math.inf
+            member.reason = NO_REASON

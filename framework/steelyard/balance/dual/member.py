@@ -31,6 +31,9 @@ class Member(Candidate):
     Evidence: ``deviations`` reports since the last step said on average ``deviation_sum / deviations`` more than the
     mean of all nodes, relative to it; ``noise`` is the variance of one such report about what it measures.
 
+    Latency: its newest report told of ``told_in_flight`` calls and of ``answered_per_s``; ``pressure`` is what its
+    utilization counts as, seen how long its calls take.
+
     Availability: ``kept`` is 1 - refuse, in [floor, 1]; below 1 the node is *shed*. ``deepest`` is the lowest ``kept``
     since it was shed. ``sick_rate`` is the success rate it was shed for, ``log_odds`` the evidence since for "healthy"
     against "as sick as before", ``new_ok`` and ``new_failed`` the outcomes since the last tick. ``base`` is its base
@@ -45,6 +48,7 @@ class Member(Candidate):
     """
 
     __slots__ = (
+        "answered_per_s",
         "base",
         "deepest",
         "deviation",
@@ -67,11 +71,13 @@ class Member(Candidate):
         "observed_at_s",
         "off_since_s",
         "place",
+        "pressure",
         "probe_at_s",
         "probe_every_s",
         "reason",
         "salt",
         "sick_rate",
+        "told_in_flight",
         "transport_failures",
         "warm_from_s",
     )
@@ -86,6 +92,8 @@ class Member(Candidate):
         self.deviation = self.deviation_sum = 0.0
         self.deviations = 0
         self.noise = _FIRST_NOISE
+        self.pressure = 0.0
+        self.told_in_flight = self.answered_per_s = 0.0
         self.observed_at_s = -math.inf
         self.off_since_s: float | None = None
         self.held_until_s = -math.inf

@@ -60,17 +60,17 @@ _MOST_DRIFT = 0.02
 # but it moves keys of quiet clusters; 2 and 3: 587 / 3,322 and 427; 2.5 and 3: 632 / 3,410 and 489.
 _DROWNING, _DROWNING_SIGMAS = 2.0, 3.0
 _QUEUE_AT_LEAST = 4.0  # shorter ones are no reason to doubt a report
-# A step that waited for its evidence makes up for it, up to so many periods: what as many single steps would have done.
-# Simulated with the logarithm, reports 5 / 6 periods late, p99: 1 period 845 / 1,405 ms, 3 periods 919 / 2,945; harness,
-# spread of loads after 15 s against plain hashing's, 6 seeds: .31 and .25.
+# A step that waited for its evidence makes up for it, up to so many periods: what as many single steps would have
+# done. Simulated with the logarithm, reports 5 / 6 periods late, p99: 1 period 845 / 1,405 ms, 3 periods 919 / 2,945;
+# harness, spread of loads after 15 s against plain hashing's, 6 seeds: .31 and .25.
 _MOST_AT_ONCE = 3
 
 
 @dataclass(frozen=True, slots=True)
 class Steering:
     """What one step did. ``load_ref`` is None with fewer than two fresh loads: nothing to compare. ``raw_ref`` is the
-    mean of the newest reports, at least the domain's floor; 0 likewise. ``has_stepped``: somebody's weight was changed
-    on evidence. ``is_decaying``: somebody's weight has come closer to neutral."""
+    mean of the newest reports (as ``latency`` counts them), at least the domain's floor; 0 likewise. ``has_stepped``:
+    somebody's weight was changed on evidence. ``is_decaying``: somebody's weight has come closer to neutral."""
 
     load_ref: float | None
     raw_ref: float
@@ -112,7 +112,7 @@ class UtilizationLaw:
         if len(trusted) * 2 < len(fresh):
             trusted = fresh  # a consumer that has called few of them yet
         load_ref = sum([member.load.load for member in trusted]) / len(trusted)  # type: ignore[misc]
-        raw_ref = max(settings.domain_floor, sum([member.load.raw for member in trusted]) / len(trusted))
+        raw_ref = max(settings.domain_floor, sum([member.pressure for member in trusted]) / len(trusted))
         drowning = self._drowning(fresh, spread, queue_total)
         for member in drowning:
             self._leave_domain(member, now_s)

@@ -1,0 +1,133 @@
+"""Latency as an objective beside utilization: which queues count, which do not, and that the record says so."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.fleet import node
+
+from steelyard.balance import Objective, hash_key
+from steelyard.balance.dual import Dual, DualSettings
+from steelyard.balance.dual.latency import FULL, counted, seconds
+from steelyard.model import LoadReport, Outcome
+
+
+def told(policy: Dual, host: str, now_s: float, cpu: float, in_flight: int, calls_per_s: float | None) -> None:
+    report = LoadReport(utilization={"cpu": cpu}, in_flight=in_flight, calls_per_s=calls_per_s)
+    policy.report(f"{host}:1", report, now_s)
+
+
+def periods(
+    policy: Dual, count: int, state: Callable[[int], tuple[float, int, float | None]], key: int | None = None
+) -> float:
+    """Every node answers two calls a second and tells its *state* (utilization, calls in flight, calls a second)."""
+    dice = random.Random(1)
+    now_s = 0.0
+    for _ in range(count):
+        now_s += 1.0
+        for at, member in enumerate(policy.eligible):
+            policy.started(member, now_s)
+            policy.ended(member, Outcome.OK, now_s, latency_s=0.01, in_flight=0)
+            cpu, in_flight, rate = state(at)
+            told(policy, f"n{at}", now_s, cpu * (1.0 + 0.02 * (dice.random() - 0.5)), in_flight, rate)
+        if key is not None:
+            policy.pick(now_s, dice.random, key)
+        policy.tick(now_s)
+    return now_s
+
+
+def dual(**given: object) -> Dual:
+    policy = Dual(DualSettings(**given))  # type: ignore[arg-type]
+    policy.set_nodes([node(f"n{at}") for at in range(8)], 0.0)
+    return policy
+
+
+def share(policy: Dual, now_s: float, host: str = "n0") -> float:
+    return next(one.share for one in policy.statistics(now_s).nodes if one.node.host == host)
+
+
+def test_calls_that_take_sixteen_times_as_long_make_an_evenly_loaded_node_give_up_its_share() -> None:
+    policy = dual()
+    now_s = periods(policy, 20, lambda at: (0.6, 16, 10.0) if at == 0 else (0.6, 5, 50.0))
+    assert share(policy, now_s) < 0.5 / 8
+    reason = next(one.reason for one in policy.statistics(now_s).nodes if one.node.host == "n0")
+    assert reason.objective is Objective.LATENCY
+    assert reason.imbalance < 0
+    assert "calls take 1.6 s" in reason.text
+
+
+def test_three_times_as_long_is_hardware_and_no_fault() -> None:
+    policy = dual()
+    now_s = periods(policy, 20, lambda at: (0.6, 15, 50.0) if at == 0 else (0.6, 5, 50.0))
+    assert share(policy, now_s) == pytest.approx(1 / 8, rel=0.05)
+
+
+def test_of_full_nodes_the_one_with_the_longer_queue_gives_way_and_using_spare_capacity_is_no_overload() -> None:
+    policy = dual()
+    state = {0: (1.0, 40, 50.0), 1: (1.5, 5, 50.0)}
+    now_s = periods(policy, 15, lambda at: state.get(at, (1.0, 8, 50.0)))
+    assert share(policy, now_s, "n0") < 0.6 / 8
+    assert share(policy, now_s, "n1") > 1 / 8
+
+
+@pytest.mark.parametrize("way", ["no rates", "keys", "ratio"])
+def test_latency_is_left_out_without_rates_with_keys_and_in_the_published_law(way: str) -> None:
+    policy = dual(law="ratio") if way == "ratio" else dual()
+    rate = None if way == "no rates" else 1.0
+    key = hash_key("a") if way == "keys" else None
+    policy.pick(0.0, random.Random(1).random, key)
+    now_s = periods(policy, 20, lambda at: (0.6, 4, rate) if at == 0 else (0.6, 4, None if rate is None else 50.0), key)
+    assert share(policy, now_s) == pytest.approx(share_of_base(policy, now_s), rel=0.05)
+
+
+def share_of_base(policy: Dual, now_s: float) -> float:
+    return next(one.base_share for one in policy.statistics(now_s).nodes if one.node.host == "n0")
+
+
+def test_a_report_raises_what_is_known_of_a_queue_and_never_lowers_it() -> None:
+    policy = dual()
+    member = policy.eligible[0]
+    told(policy, "n0", 1.0, 0.5, 30, 50.0)
+    assert member.queue == 30.0
+    told(policy, "n0", 2.0, 0.51, 0, 50.0)
+    assert member.queue == 30.0
+    policy.started(member, 2.5)
+    policy.ended(member, Outcome.OK, 2.6, latency_s=0.1, in_flight=3)
+    assert member.queue == 3.0
+
+
+def test_a_report_that_is_not_believed_says_nothing_of_queues_either() -> None:
+    policy = dual()
+    told(policy, "n0", 1.0, float("nan"), 30, 50.0)
+    assert policy.eligible[0].queue == 0.0
+    for at in range(2, 12):
+        told(policy, "n0", float(at), 0.5, 3, 50.0)
+    told(policy, "n0", 12.0, 0.5, 30, 50.0)
+    assert policy.eligible[0].queue == 3.0
+
+
+def test_failures_are_no_answers() -> None:
+    """A node that fails 49 of 50 calls a second has answered one of them, and is not quick."""
+    policy = dual()
+    report = LoadReport(utilization={"cpu": 1.0}, in_flight=2, calls_per_s=50.0, errors_per_s=49.0)
+    policy.report("n0:1", report, 1.0)
+    assert policy.eligible[0].answered_per_s == pytest.approx(1.0)
+
+
+@given(st.floats(0.0, 1.5), st.floats(0.0, 1e6), st.floats(1.0, 100.0))
+def test_below_full_a_load_only_ever_counts_as_more_and_never_without_bound(
+    load: float, relative: float, slow: float
+) -> None:
+    what = counted(load, relative, slow)
+    assert 0.0 <= what <= 4.0 * max(load, 0.5)
+    if load < FULL:
+        assert what >= load
+
+
+@given(st.integers(0, 10_000), st.floats(0.0, 1e5))
+def test_seconds_are_finite(in_flight: int, rate: float) -> None:
+    assert 0.0 <= seconds(in_flight, rate) <= 20_000.0
