@@ -74,6 +74,7 @@ class Server:
         "node",
         "resource",
         "sent",
+        "served",
         "slowness",
         "stolen",
         "taken",
