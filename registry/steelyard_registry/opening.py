@@ -59,9 +59,20 @@ def _static(locator: Locator) -> Registry:
 
 
 def _zookeeper(locator: Locator) -> Registry:
-    from .zookeeper import ZooKeeperRegistry
+    """``discovery=interface`` (default: Dubbo's layout up to 2.7, which Dubbo 3 still reads and writes),
+    ``application`` (Dubbo 3's), or ``both``: registered both ways, and found in either."""
+    from .multi import Member, MultiRegistry
+    from .zookeeper import ApplicationRegistry, ZooKeeperRegistry
 
-    return ZooKeeperRegistry(locator)
+    match locator.options.get("discovery", "interface"):
+        case "interface":
+            return ZooKeeperRegistry(locator)
+        case "application":
+            return ApplicationRegistry(locator)
+        case "both":
+            return MultiRegistry([Member(ZooKeeperRegistry(locator)), Member(ApplicationRegistry(locator))])
+        case other:
+            raise MalformedUrl(f"zookeeper:// option discovery={other[:40]!r} is none of interface, application, both")
 
 
 _BACKENDS: dict[str, Callable[[Locator], Registry]] = {

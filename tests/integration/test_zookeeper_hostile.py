@@ -193,7 +193,7 @@ async def test_access_denied_and_granted_again(
 ) -> None:
     """A list that may not be read any more keeps what it was, and is read again when it may be. ZooKeeper does not tell
     of changes to those who may not read, so that it is the audit that finds out."""
-    monkeypatch.setattr("steelyard_registry.zookeeper.watch.AUDIT_S", 1.0)
+    monkeypatch.setattr("steelyard_registry.zookeeper.showing.AUDIT_S", 1.0)
     folder = f"{root_of(url)}/ads.Ctr/providers"
     async with open_registry(url) as registry:
         await registry.register(NODE)

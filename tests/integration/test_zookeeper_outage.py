@@ -136,7 +136,7 @@ async def test_down_up_down_up(server: ZooKeeperServer, caplog: pytest.LogCaptur
 
 async def test_asking_while_it_is_away(server: ZooKeeperServer, monkeypatch: pytest.MonkeyPatch) -> None:
     """register and subscribe return after a bounded wait, and come true when it is back."""
-    monkeypatch.setattr("steelyard_registry.zookeeper.registry._ANSWER_WAIT_S", 0.3)
+    monkeypatch.setattr("steelyard_registry.zookeeper.registry.ANSWER_WAIT_S", 0.3)
     async with open_registry(server.url(session_timeout_s=2)) as registry:
         await asyncio.to_thread(server.kill)
         entry = await registry.register(NODE)

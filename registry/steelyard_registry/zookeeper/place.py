@@ -16,6 +16,7 @@ from ..url import encode
 
 DEFAULT_PORT = 2181
 DEFAULT_ROOT = "dubbo"
+DEFAULT_SERVICES = "services"
 SESSION_TIMEOUT_S = 10.0
 """How long a killed process stays in the lists. kazoo's default; a process that pauses for less keeps its session."""
 EMPTY_GRACE_S = 10.0
@@ -28,7 +29,7 @@ own providers can be taken out by an operator while they go on answering; after 
 
 _OPTIONS = (
     "session_timeout_s", "empty_grace_s", "lost_s", "application", "cache", "own_session", "read_only",
-    "tls", "tls_ca", "tls_cert", "tls_key", "tls_verify",
+    "discovery", "services_root", "tls", "tls_ca", "tls_cert", "tls_key", "tls_verify",
 )  # fmt: skip
 
 
@@ -71,18 +72,25 @@ class Place:
     application: str = ""
     cache: str = ""
     has_own_session: bool = False
+    services: str = DEFAULT_SERVICES
+    """Where the instances of application-level discovery are: from ZooKeeper's own root on, as Dubbo has it."""
 
     @classmethod
     def of(cls, locator: Locator) -> Place:
         """From ``zookeeper://[user:password@]host[:port][,host..]/root``; options ``session_timeout_s`` (1 to 600),
         ``empty_grace_s`` (0 to 3600), ``lost_s`` (0 to 86400), ``application`` (shown to operators in consumer
-        entries), ``cache`` (off, or a folder), ``own_session``, ``read_only``, ``tls``, ``tls_ca``, ``tls_cert``,
+        entries), ``discovery`` (see ``opening``), ``services_root``, ``cache`` (off, or a folder),
+        ``own_session``, ``read_only``, ``tls``, ``tls_ca``, ``tls_cert``,
         ``tls_key`` (files, PEM), ``tls_verify``. The root may have several parts: what other clients call a chroot is
         its beginning."""
         locator.require_options(*_OPTIONS)
         root = locator.path.strip("/") or DEFAULT_ROOT
-        if not all(re.fullmatch(r"[^\x00-\x1f\x7f/]+", part) and part not in (".", "..") for part in root.split("/")):
-            raise MalformedUrl(f"zookeeper:// root {root[:80]!r} is not a ZooKeeper path")
+        services = locator.options.get("services_root", "").strip("/") or DEFAULT_SERVICES
+        for path in (root, services):
+            if not all(
+                re.fullmatch(r"[^\x00-\x1f\x7f/]+", part) and part not in (".", "..") for part in path.split("/")
+            ):
+                raise MalformedUrl(f"zookeeper:// root {path[:80]!r} is not a ZooKeeper path")
         cache = locator.options.get("cache", "")
         if cache not in ("", "off") and not cache.startswith("/"):
             raise MalformedUrl(
@@ -96,6 +104,7 @@ class Place:
             application=locator.options.get("application", ""),
             cache=cache,
             has_own_session=locator.flag("own_session"),
+            services=services,
         )
 
     @property

@@ -33,6 +33,7 @@ class Placement(Reconciler):
     """``folder`` is the parent's path, ``name`` the encoded URL, ``label`` what log lines call the entry."""
 
     deleted_delay_s = 1.0
+    body = b""
 
     def __init__(self, session: Session, place: Place, folder: str, name: str, label: str) -> None:
         super().__init__(session, place, folder)
@@ -105,13 +106,13 @@ class Placement(Reconciler):
         try:
             if instead_of is not None:
                 try:
-                    await self._session.exchange(instead_of, path)
+                    await self._session.exchange(instead_of, path, self.body)
                     self._placed -= {instead_of} - {path}
                     log.info("%s: updated", self._label)
                     return True
                 except NoNodeError:  # the old one, or the whole folder, is gone
                     self._placed -= {instead_of} - {path}
-            await self._session.call("create", path, b"", ephemeral=True, makepath=True)
+            await self._session.call("create", path, self.body, ephemeral=True, makepath=True)
         except NodeExistsError:
             self.wake()
             return False

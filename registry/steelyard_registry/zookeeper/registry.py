@@ -30,9 +30,9 @@ from .watch import ProviderWatch
 
 log = logging.getLogger(__name__)
 
-_ANSWER_WAIT_S = 5.0
+ANSWER_WAIT_S = 5.0
 """How long register, update and subscribe wait for a server that is away, before they leave it to their tasks."""
-_LEAVE_WAIT_S = 3.0
+LEAVE_WAIT_S = 3.0
 
 
 class ZooKeeperRegistry(Backend):
@@ -108,7 +108,7 @@ class ZooKeeperRegistry(Backend):
             await keeper.flush()
 
     async def _take_out(self, session: Session, placement: Placement) -> None:
-        if await placement.remove(_LEAVE_WAIT_S if session.is_connected else 0.0):
+        if await placement.remove(LEAVE_WAIT_S if session.is_connected else 0.0):
             await placement.cancel()
         else:
             session.leave_to(placement)
@@ -122,7 +122,7 @@ class ZooKeeperRegistry(Backend):
         self._placements.add(placement)
         placement.start()
         try:
-            if not await placement.first_pass(_ANSWER_WAIT_S):
+            if not await placement.first_pass(ANSWER_WAIT_S):
                 log.warning("%s: away; %s will be registered when it is back", self._url, node.identity)
         except BaseException:
             await asyncio.shield(asyncio.ensure_future(self.remove(placement)))
@@ -140,7 +140,7 @@ class ZooKeeperRegistry(Backend):
             if is_away:
                 await self._show_kept(watch)
             watch.start()
-            if not (is_away and feed.snapshot.nodes) and not await watch.first_pass(_ANSWER_WAIT_S):
+            if not (is_away and feed.snapshot.nodes) and not await watch.first_pass(ANSWER_WAIT_S):
                 if not is_away:
                     await self._show_kept(watch)
                 feed.mark_stale()
@@ -200,7 +200,7 @@ class ZooKeeperRegistry(Backend):
         watch = self._rules[rule] = DocumentWatch(session, self._place, rule)
         watch.start()
         try:
-            if not session.is_connected or not await watch.first_pass(_ANSWER_WAIT_S):
+            if not session.is_connected or not await watch.first_pass(ANSWER_WAIT_S):
                 rule.mark_stale()
         except BaseException:
             await asyncio.shield(asyncio.ensure_future(rule.close()))
@@ -227,7 +227,7 @@ class ZooKeeperRegistry(Backend):
         if placement not in self._placements:
             return
         is_connected = self._lease is not None and self._lease.session.is_connected
-        if await placement.remove(_LEAVE_WAIT_S if is_connected else 0.0):
+        if await placement.remove(LEAVE_WAIT_S if is_connected else 0.0):
             self._placements.discard(placement)
             await placement.cancel()
         elif placement in self._placements:  # not closed meanwhile
@@ -256,7 +256,7 @@ class _ZooKeeperEntry(Entry):
         self._placement = placement
 
     async def _publish(self, node: Node) -> None:
-        if not await self._placement.rename(node_name(node), _ANSWER_WAIT_S):
+        if not await self._placement.rename(node_name(node), ANSWER_WAIT_S):
             log.warning("%s: away; the update of %s is made when it is back", self._registry.url, node.identity)
 
     async def _remove(self) -> None:

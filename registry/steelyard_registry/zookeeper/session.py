@@ -192,14 +192,14 @@ class Session:
         """``await call("exists", path)`` is kazoo's ``exists_async(path)``. Raises KazooException or TimeoutError."""
         return await self._answer(lambda client: getattr(client, f"{verb}_async")(*arguments, **options))
 
-    async def exchange(self, old: str, new: str) -> None:
+    async def exchange(self, old: str, new: str, body: bytes = b"") -> None:
         """Delete *old* and create ephemeral *new* (which may be the same name) in one transaction: nobody sees both, or
         neither. Raises NoNodeError when *old* is gone, NodeExistsError when *new* is there."""
 
         def commit(client: KazooClient) -> Any:
             transaction = client.transaction()
             transaction.delete(old)
-            transaction.create(new, b"", ephemeral=True)
+            transaction.create(new, body, ephemeral=True)
             return transaction.commit_async()
 
         errors = [result for result in await self._answer(commit) if isinstance(result, KazooException)]

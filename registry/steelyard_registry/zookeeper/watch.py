@@ -22,17 +22,16 @@ from collections.abc import Callable, Collection, Sequence
 from ..errors import MalformedUrl
 from ..feed import Feed
 from ..listing import Listing
-from ..node import Node, NodeState
+from ..node import Node
 from ..url import parse_node_name
 from .children import DOUBT_S, Children
 from .place import Place
 from .reconciler import Reconciler
 from .session import Session
+from .showing import Showing
 
 log = logging.getLogger(__name__)
 
-AUDIT_S = 30.0
-"""One look at the folder's counters without any reason."""
 _PARSE_BATCH = 100
 _TOLD = 20
 """So many broken entries have a line in the log each: a folder full of them must not become a full disk."""
@@ -52,8 +51,7 @@ class ProviderWatch(Reconciler):
         self._told = 0
         self._children = Children(session, self.path, self.wake)
         self._listing = Listing(feed.service)
-        self._lost: dict[str, tuple[Node, float]] = {}
-        self._empty_since_s: float | None = None
+        self._showing = Showing(place, feed, self._listing.shows)
 
     async def cancel(self) -> None:
         self._children.close()
@@ -61,8 +59,7 @@ class ProviderWatch(Reconciler):
 
     def _went_away(self) -> None:
         self._children.went_away()
-        self._empty_since_s = None
-        self.feed.mark_stale()
+        self._showing.went_away()
 
     async def show_kept(self, names: Sequence[str]) -> None:
         """Before the first answer: what was kept on disk, stale."""
@@ -78,7 +75,7 @@ class ProviderWatch(Reconciler):
         difference = self._listing.change(parsed, gone)
         if come or gone or not self.feed.snapshot.version:
             self._keep(self.feed.service.interface, lambda: self._listing.readable)
-        pause_s = self._show(difference.nodes, difference.gone)
+        pause_s = self._showing.show(difference.nodes, difference.gone, self._listing.skipped)
         return pause_s if self._children.is_settled else min(DOUBT_S, pause_s)
 
     async def _parse(self, names: Collection[str]) -> dict[str, Node | None]:
@@ -101,49 +98,3 @@ class ProviderWatch(Reconciler):
             if self._told == _TOLD:
                 log.warning("%s: further ones of %s are only counted", self._place.url, self.feed.service)
             return None
-
-    def _show(self, nodes: tuple[Node, ...], gone: Sequence[Node]) -> float:
-        """Publish; seconds until the next look."""
-        now_s = self._loop.time()
-        self._lose(gone, now_s)
-        skipped = self._listing.skipped
-        last = self.feed.snapshot.nodes
-        if nodes or not last:
-            self._empty_since_s = None
-            self.feed.publish(nodes, skipped=skipped, lost=self._still_lost(now_s))
-            return AUDIT_S
-        if self._empty_since_s is None:
-            self._empty_since_s = now_s
-        kept = tuple(node for node in last if node.state is not NodeState.DRAINING)
-        grace_s = self._place.empty_grace_s if kept else 0.0
-        left_s = self._empty_since_s + grace_s - now_s
-        if left_s > 0:
-            if self.feed.publish(kept, skipped=skipped, is_stale=True):
-                log.warning(
-                    "%s: the list of %s is empty; its last %d nodes stay for %g s",
-                    self._place.url,
-                    self.feed.service,
-                    len(kept),
-                    grace_s,
-                )
-            return left_s
-        log.warning("%s: no provider of %s is left", self._place.url, self.feed.service)
-        self._empty_since_s = None
-        self.feed.publish((), skipped=skipped, lost=self._still_lost(now_s))
-        return AUDIT_S
-
-    def _lose(self, gone: Sequence[Node], now_s: float) -> None:
-        for node in gone:
-            if node.state is not NodeState.DRAINING:
-                self._lost[node.identity] = node, now_s
-
-    def _still_lost(self, now_s: float) -> tuple[Node, ...]:
-        if not self._lost:
-            return ()
-        since_s = now_s - self._place.lost_s
-        self._lost = {
-            identity: (node, at_s)
-            for identity, (node, at_s) in self._lost.items()
-            if at_s > since_s and not self._listing.shows(identity)
-        }
-        return tuple(node for node, _ in self._lost.values())
