@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -63,6 +64,22 @@ async def test_unreachable_at_the_start(tmp_path: Path) -> None:
     with pytest.raises(RegistryUnreachable):  # an open that failed may be tried again
         await registry.open(wait_s=0.2)
     await registry.close()
+
+
+async def test_a_server_that_accepts_and_stays_silent_costs_the_wait_and_no_more(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It has no session to end, so closing waits for no goodbye (it was 3 s of waiting for nothing)."""
+    monkeypatch.setattr("steelyard_registry.zookeeper.session._STOP_WAIT_S", 1000.0)
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen()
+        registry = open_registry(f"zookeeper://127.0.0.1:{silent.getsockname()[1]}")
+        async with asyncio.timeout(LIVENESS_S):
+            with pytest.raises(RegistryUnreachable, match=r"within 0\.5 s"):
+                await registry.open(wait_s=0.5)
+            await registry.close()
+    assert "goodbye" not in caplog.text
 
 
 async def test_waiting_for_ever_ends_when_it_comes(tmp_path: Path) -> None:

@@ -47,6 +47,7 @@ class ChannelPool:
         self._connectors: dict[str, LaneConnector] = {}
         self._channels: dict[str, Channel] = {}
         self._users: dict[str, list[OnState | None]] = {}
+        self._hearers: dict[str, list[OnLoad]] = {}
         self._listeners: set[OnLoad] = set()
         self._connecting: set[asyncio.Task[None]] = set()
         self._closing: set[asyncio.Task[None]] = set()
@@ -54,7 +55,8 @@ class ChannelPool:
         self._turn = asyncio.Semaphore(CONNECTING_AT_ONCE)
 
     def listen(self, on_load: OnLoad) -> Callable[[], None]:
-        """Calls *on_load* (address, report) for every load report; returns what stops it."""
+        """Calls *on_load* (address, report) for every load report of every node; returns what stops it. Whoever has
+        nodes of its own says so in ``acquire`` instead."""
         self._listeners.add(on_load)
         return lambda: self._listeners.discard(on_load)
 
@@ -64,10 +66,12 @@ class ChannelPool:
         on_state: OnState | None = None,
         tags: Mapping[str, str] = NOTHING,
         is_foreign: bool = False,
+        on_load: OnLoad | None = None,
     ) -> Channel:
         """The channel to *address*, made (and connected in the background) if it is the first user. *on_state*
         (address, state) hears of every change of its state until this use is released. *tags* are the node's, and
-        *is_foreign* is as in ``foreign``."""
+        *is_foreign* is as in ``foreign``. *on_load* (address, report) hears of the loads of this address alone: a
+        hundred references that all heard of a thousand nodes' loads would be a hundred thousand calls a second."""
         channel = self._channels.get(address)
         if channel is None:
             connector = LaneConnector(self._carrier, read_offer(tags), self._tls, is_foreign)
@@ -84,12 +88,18 @@ class ChannelPool:
             self._users[address] = []
             _own(self._connecting, self._connect(channel))
         self._users[address].append(on_state)
+        if on_load is not None:
+            self._hearers.setdefault(address, []).append(on_load)
         return channel
 
-    def release(self, address: str, on_state: OnState | None = None) -> None:
-        """Gives one use back (the one with this *on_state*). The last one closes the channel when its calls have
-        ended."""
+    def release(self, address: str, on_state: OnState | None = None, on_load: OnLoad | None = None) -> None:
+        """Gives one use back (the one with this *on_state* and *on_load*). The last one closes the channel when its
+        calls have ended."""
         self._users[address].remove(on_state)
+        if on_load is not None:
+            self._hearers[address].remove(on_load)
+            if not self._hearers[address]:
+                del self._hearers[address]
         if self._users[address]:
             return
         del self._users[address]
@@ -126,6 +136,7 @@ class ChannelPool:
         self._channels.clear()
         self._connectors.clear()
         self._users.clear()
+        self._hearers.clear()
         ending = (*self._connecting, *self._closing, *(channel.close() for channel in channels))
         await asyncio.gather(*ending, return_exceptions=True)
 
@@ -139,7 +150,7 @@ class ChannelPool:
         await channel.close()
 
     def _load(self, address: str, report: LoadReport) -> None:
-        for listener in tuple(self._listeners):
+        for listener in (*self._hearers.get(address, ()), *self._listeners):
             listener(address, report)
 
     def _state(self, address: str, state: ChannelState) -> None:

@@ -24,7 +24,7 @@ from steelyard.security import TOKEN_TAG
 from steelyard.wire import Channel, ChannelState
 from steelyard_registry import Node, Registry, RegistryClosed, RegistryError, ServiceKey, Snapshot, Subscription
 
-from .channels import ChannelPool
+from .channels import ChannelPool, OnLoad
 from .foreign import is_foreign
 from .reach import Reach
 from .where import Predicate
@@ -48,11 +48,14 @@ class Directory:
         on_nodes: Callable[[Sequence[Node]], None],
         predicate: Predicate | None = None,
         expression: str = "",
+        on_load: OnLoad | None = None,
     ) -> None:
+        """*on_nodes* gets the node set whenever it may have changed, *on_load* the load reports of these nodes."""
         self._registry = registry
         self._key = key
         self._pool = channels
         self._on_nodes = on_nodes
+        self._on_load = on_load
         self._predicate = predicate
         self._expression = expression
         self._channels: dict[str, Channel] = {}
@@ -170,7 +173,7 @@ class Directory:
         for node in come:
             if node.address not in self._channels:
                 self._channels[node.address] = self._pool.acquire(
-                    node.address, self._state, node.tags, is_foreign(node)
+                    node.address, self._state, node.tags, is_foreign(node), self._on_load
                 )
         left = self._reach.change(come, gone, {node.address: self._channels[node.address].state for node in come})
         self._keep_tokens(changed, gone)
@@ -180,7 +183,7 @@ class Directory:
         self._on_nodes(self._nodes)
         for address in left:
             del self._channels[address]
-            self._pool.release(address, self._state)
+            self._pool.release(address, self._state, self._on_load)
 
     def _judge(
         self, changed: Sequence[Node], gone: Sequence[Node], before: Mapping[str, Node]

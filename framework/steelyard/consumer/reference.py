@@ -122,7 +122,9 @@ class Reference:
         self._clock = time.monotonic
         self._dice = random.random
         key = ServiceKey(interface=spec.name, version=spec.version, group=spec.group)
-        self._directory = Directory(registry, key, channels, self._take_nodes, predicate, expression)
+        self._directory = Directory(
+            registry, key, channels, self._take_nodes, predicate, expression, on_load=self._take_load
+        )
         self.switches = Switches(spec)
         self._protection = None if protection is None else Protection(protection, self._tell)
         self._cluster = ClusterInvoker(
@@ -147,7 +149,6 @@ class Reference:
             )
         self.invoker: Invoker = self.stack.build(self._cluster)
         self._tasks: list[asyncio.Task[None]] = []
-        self._stop_listening = channels.listen(self._take_load)
         self._stop_observing = [telemetry.observe(spec.key, self._readings)]
         if self._protection is not None:
             self._stop_observing.append(telemetry.observe_protection(spec.key, self._protection.reading))
@@ -211,7 +212,6 @@ class Reference:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._cluster.close()
-        self._stop_listening()
         for stop_observing in self._stop_observing:
             stop_observing()
         self._directory.close()

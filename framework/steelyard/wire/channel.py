@@ -10,13 +10,15 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, nullcontext
 from enum import Enum
 from typing import Any
 
 from steelyard.errors import DeadlineExceeded, Unavailable
 from steelyard.model import Invocation, LoadReport, Reply
 
+from .attempts import attempts_of_this_loop
 from .carrier import CarrierLost, Connector
 from .consuming import ConsumerConnection, OnProbed
 from .grpc_carrier import connect as connect_grpc
@@ -75,6 +77,7 @@ class Channel:
         self._keeper: asyncio.Task[None] | None = None
         self._waiters: dict[asyncio.Future[None], None] = {}  # in the order in which they came
         self._hurry: asyncio.Event | None = None
+        self._is_again = False  # what the keeper attempts is not the first connection
 
     @property
     def state(self) -> ChannelState:
@@ -188,6 +191,7 @@ class Channel:
         """Connects, serves and connects again, until the channel is closed or the provider has drained."""
         failures = 0
         self._hurry = asyncio.Event()
+        self._is_again = False
         while not self._is_closed():
             started_at = time.monotonic()
             was_draining = await self._once()
@@ -200,6 +204,7 @@ class Channel:
             lasted_s = time.monotonic() - started_at
             failures = 0 if lasted_s > self.limits.backoff_max_s + self.limits.connect_timeout_s else failures + 1
             await self._pause(failures)
+            self._is_again = True
 
     async def _pause(self, failures: int) -> None:
         assert self._hurry is not None
@@ -211,12 +216,20 @@ class Channel:
                 await self._hurry.wait()
         except TimeoutError:
             pass
-        self._hurry.clear()
+
+    @asynccontextmanager
+    async def _turn(self) -> AsyncIterator[None]:
+        """Attempts to connect again stand in one line with those of all other channels; see ``attempts``."""
+        assert self._hurry is not None
+        turn = attempts_of_this_loop().turn(self._hurry) if self._is_again else nullcontext()
+        async with turn:
+            self._hurry.clear()
+            yield
 
     async def _once(self) -> bool:
         """One connection from beginning to end. True: it ended because the provider drained."""
         try:
-            async with asyncio.timeout(self.limits.connect_timeout_s):
+            async with self._turn(), asyncio.timeout(self.limits.connect_timeout_s):
                 carrier = await self._connector(self.address, self.limits)
         except CarrierLost as error:
             self._fail(str(error))

@@ -105,6 +105,7 @@ class Session:
         self._client: KazooClient | None = None
         self._supervisor: asyncio.Task[None] | None = None
         self._is_stopping = False
+        self._has_answered = False
         self._last_wishes: list[Cancellable] = []
         self._followers: dict[str, set[Callable[[str], None]]] = {}
         self._child_followers: dict[str, set[OnChild]] = {}
@@ -185,7 +186,8 @@ class Session:
             self._supervisor.cancel()
             await asyncio.gather(self._supervisor, return_exceptions=True)
         if self._client is not None:
-            await self._end(self._client)
+            # Where nobody ever answered there is no session to end, and nobody to say goodbye to.
+            await self._end(self._client, _STOP_WAIT_S if self._has_answered else 0.0)
             self._client = None
 
     async def call(self, verb: str, *arguments: Any, **options: Any) -> Any:
@@ -261,6 +263,7 @@ class Session:
             else:
                 log.warning("%s: connected again, same session", where)
             self.session_id = session_id
+            self._has_answered = True
             self._up.set()
         else:
             if self._up.is_set():
@@ -300,7 +303,7 @@ class Session:
         self._client = self._new_client()
         await self._end(client)
 
-    async def _end(self, client: KazooClient) -> None:
+    async def _end(self, client: KazooClient, wait_s: float = _STOP_WAIT_S) -> None:
         """kazoo's stop waits for its threads, so it gets a thread; a server that hangs does not hang us."""
         done: asyncio.Future[None] = self._loop.create_future()
 
@@ -314,10 +317,14 @@ class Session:
 
         threading.Thread(target=end, name="steelyard-registry kazoo stop", daemon=True).start()
         try:
-            async with asyncio.timeout(_STOP_WAIT_S):
+            async with asyncio.timeout(wait_s):
                 await done
         except TimeoutError:
-            log.warning("%s: did not say goodbye in time; the entries go when the session times out", self.door.url)
+            log.log(
+                logging.WARNING if wait_s else logging.DEBUG,
+                "%s: did not say goodbye in time; the entries go when the session times out",
+                self.door.url,
+            )
 
     def _post(self, function: Callable[..., object], *arguments: Any) -> None:
         try:

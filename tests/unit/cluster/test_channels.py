@@ -10,7 +10,7 @@ import pytest
 
 from steelyard.cluster.channels import ChannelPool
 from steelyard.errors import Unavailable
-from steelyard.model import Invocation, Reply
+from steelyard.model import Invocation, LoadReport, Reply
 from steelyard.wire import ChannelState, Listener
 
 
@@ -81,3 +81,21 @@ async def test_closing_the_pool_waits_for_nobody(listener: Listener, gate: Gate)
         await pool.close()
     with pytest.raises(Unavailable):
         await call
+
+
+async def test_a_load_is_told_to_those_who_have_the_node_and_to_nobody_else(listener: Listener) -> None:
+    heard: list[str] = []
+    pool = ChannelPool()
+    hearers = [lambda address, _, name=name: heard.append(f"{name} {address}") for name in ("a", "b", "c")]
+    async with Listener(Gate()) as other:
+        pool.acquire(listener.address, on_load=hearers[0])
+        pool.acquire(listener.address, on_load=hearers[1])
+        pool.acquire(other.address, on_load=hearers[2])
+        pool._load(listener.address, LoadReport())
+        assert heard == [f"a {listener.address}", f"b {listener.address}"]
+        pool.release(listener.address, None, hearers[0])
+        heard.clear()
+        pool._load(listener.address, LoadReport())
+        pool._load(other.address, LoadReport())
+        assert heard == [f"b {listener.address}", f"c {other.address}"]
+        await pool.close()

@@ -184,11 +184,11 @@ class Counted(ChannelPool):
         super().__init__(FOR_EVER)
         self.asked: list[str] = []
 
-    def acquire(self, address: str, on_state: object = None, *_: object) -> Channel:
+    def acquire(self, address: str, on_state: object = None, *_: object, **__: object) -> Channel:
         self.asked.append(f"+{address}")
         return Channel(address)
 
-    def release(self, address: str, on_state: object = None) -> None:
+    def release(self, address: str, *_: object) -> None:
         self.asked.append(f"-{address}")
 
     def advise(self, address: str, *_: object) -> None:
