@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import struct
 import sys
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
 from steelyard.errors import InternalError, InvalidArgument
 from steelyard.model import MethodSpec, Parameter
 
+from .buffers import LARGE_BYTES, take_buffer
 from .exception import decode_exception, encode_exception
 from .extension import NDARRAY
 from .mismatch import Mismatch, plainly
@@ -62,7 +63,7 @@ class MsgpackCodec:
                 raise InvalidArgument(f"{self._name}: {self._argument(at)} cannot be sent: {_why(error)}") from error
             parts += packed
             offset += sum(map(len, packed))
-        return b"".join(parts)
+        return _joined(parts)
 
     def decode_arguments(self, body: bytes) -> tuple[Any, ...]:
         if self._decode_scalars is not None:
@@ -93,7 +94,7 @@ class MsgpackCodec:
                     return _encode_scalars(value)
                 except (OverflowError, UnicodeEncodeError):
                     pass
-            return b"".join(_pack_parts(value, 0))
+            return _joined(_pack_parts(value, 0))
         except Exception as error:
             raise InternalError(f"{self._name}: the result cannot be sent: {_why(error)}", may_have_run=True) from error
 
@@ -184,6 +185,18 @@ def _pack_parts(value: Any, offset: int) -> list[bytes | memoryview]:
 
     header, data = array_parts(value, offset + _EXTENSION.size)
     return [_EXTENSION.pack(0xC9, len(header) + data.nbytes, NDARRAY), header, data]
+
+
+def _joined(parts: list[bytes | memoryview]) -> bytes:
+    """A large body is a bytearray in fact, which the wire takes as well."""
+    size = sum(map(len, parts))
+    if size < LARGE_BYTES:
+        return b"".join(parts)
+    body, at = take_buffer(size), 0
+    for part in parts:
+        body[at : at + len(part)] = part
+        at += len(part)
+    return cast("bytes", body)
 
 
 def _why(error: Exception) -> str:

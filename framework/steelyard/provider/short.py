@@ -2,8 +2,8 @@
 
 As ``consumer.short``, and for the same reason: readiness, deadline and codec ask the same objects the same questions in
 the same order, without a coroutine and a record for each of them. It is for unary coroutine methods without a limit or
-batches, while nobody traces or measures and no service has a token; everything else, and every stack that was edited, takes the filters.
-``tests/unit/provider/test_short.py`` runs one list of calls over both.
+batches, while nobody traces or measures and no service has a token; everything else, and every stack that was edited,
+takes the filters. ``tests/unit/provider/test_short.py`` runs one list of calls over both.
 """
 
 from __future__ import annotations

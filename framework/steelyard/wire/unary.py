@@ -208,6 +208,8 @@ async def _answer(reply: Reply, message_bytes: int, context: Any) -> None:
 
 
 def _checked(body: Any, message_bytes: int) -> bytes:
+    if type(body) is bytearray:
+        body = bytes(body)  # a large one; gRPC takes nothing else
     if type(body) is not bytes:
         raise InternalError(f"a reply without a body of bytes: {type(body).__name__}", may_have_run=True)
     if len(body) > message_bytes:

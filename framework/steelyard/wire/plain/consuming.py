@@ -151,7 +151,7 @@ class PlainConnection:
 
     def _admit(self, invocation: Invocation, now_s: float) -> None:
         body, limits = invocation.body, self._limits
-        if type(body) is not bytes:
+        if type(body) not in (bytes, bytearray) or body is None:
             raise InternalError(f"the wire carries bytes, not a body of type {type(body).__name__}")
         if len(self._open) >= limits.in_flight:
             raise Overloaded(f"{limits.in_flight} calls are open on this connection already", node=self._node)
@@ -171,7 +171,10 @@ class PlainConnection:
             )
         deadline_at = invocation.deadline_at
         timeout_s = None if deadline_at == math.inf else max(0.0, deadline_at - time.monotonic())
-        sent = invocation.body if invocation.stream is None else _sent(call, invocation, invocation.stream)
+        body: Any = invocation.body
+        if type(body) is bytearray:
+            body = bytes(body)  # a large one; gRPC takes nothing else
+        sent = body if invocation.stream is None else _sent(call, invocation, invocation.stream)
         call.remote = remote = method(sent, timeout=timeout_s, metadata=headers)
         return remote
 
@@ -344,7 +347,7 @@ async def _sent(call: PlainCall, invocation: Invocation, stream: AsyncIterator[b
     """What the caller streams. Of a protobuf method these are all messages there are; otherwise its other arguments go
     before them, as over our own wire."""
     if (invocation.spec is None or invocation.spec.codec is not Codec.PROTOBUF) and invocation.body is not None:
-        yield invocation.body
+        yield bytes(invocation.body)
     try:
         async for body in stream:
             yield body
