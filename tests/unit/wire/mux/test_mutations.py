@@ -10,7 +10,7 @@ import time
 import tracemalloc
 
 import pytest
-from support.mutations import Packets, as_consumer, as_provider, attack, conversations
+from unit.wire.mutations import Packets, as_consumer, as_provider, attack, conversations
 
 CORPUS = 60
 

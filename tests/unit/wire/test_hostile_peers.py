@@ -14,9 +14,9 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
-from support.hostile import PEERS, SocketPeer, call, hello
 from support.wires import Handler, until
 from support.wires import call as invocation
+from unit.wire.hostile import PEERS, SocketPeer, call, hello
 
 from steelyard.wire import Channel, LaneConnector, Listener, WireLimits
 from steelyard.wire.frames import Answer, Drain, Fail, encode, packet
@@ -130,7 +130,7 @@ async def test_a_packet_that_never_becomes_whole_is_silence() -> None:
 async def test_one_that_never_reads(carrier: str) -> None:
     """It asks for 400 MB. Three heartbeats later it is out, for it does not answer them either; until then what waits
     for it is bounded, and others are served."""
-    async with listening(queued_bytes=1 << 20) as listener:
+    async with listening(queued_bytes=1 << 20, in_flight=64) as listener:
         async with honest(listener, carrier) as channel:
             before_bytes = rss_bytes()
             peer = PEERS[carrier](reads=False)
