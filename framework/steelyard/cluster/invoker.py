@@ -119,7 +119,7 @@ class ClusterInvoker:
         candidate = self._policy.pick(now_s, self._dice, invocation.key)
         channel = None if candidate is None else self._directory.channel(candidate.node.address)
         connection = None if channel is None else channel.ready
-        if candidate is None or connection is None or self._directory.tokens:
+        if candidate is None or connection is None or self._directory.tokens or _is_compressed(invocation):
             return await self._attempts_of(invocation, [], None, candidate)
         tried = [candidate.identity]
         hedging = self._hedging if _is_hedged(invocation) else None
@@ -379,6 +379,11 @@ class ClusterInvoker:
         if self._hedging is not None:
             await self._hedging.close()
         self._beaten.close()
+
+
+def _is_compressed(invocation: Invocation) -> bool:
+    spec = invocation.spec
+    return spec is not None and spec.compress != ""
 
 
 def _is_hedged(invocation: Invocation) -> bool:

@@ -1,6 +1,16 @@
 """The filters, one module each; the default stacks are put together by ``provider`` and ``consumer``."""
 
-from .codec import Codecs, MappedStream, client_codec, encoded, ends_the_task, rebuilt, server_codec, travelling
+from .codec import (
+    Codecs,
+    MappedStream,
+    client_codec,
+    encoded,
+    ends_the_task,
+    rebuilt,
+    server_codec,
+    travelling,
+    unpacked_reply,
+)
 from .deadline import server_deadline
 from .degrade import degrade, degraded
 from .limit import Limits, RunTime, run_time, server_limit
@@ -42,4 +52,5 @@ __all__ = [
     "server_token",
     "server_tracing",
     "travelling",
+    "unpacked_reply",
 ]

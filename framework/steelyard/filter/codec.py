@@ -13,10 +13,10 @@ from typing import Any
 
 import msgspec
 
-from steelyard.codec import MethodCodec, text_of
+from steelyard.codec import MethodCodec, Unpackable, text_of, unpacked
 from steelyard.errors import InternalError, InvalidArgument, RemoteError, RpcError
 from steelyard.invoke import Bound, Filter, Invoker
-from steelyard.model import Invocation, Reply
+from steelyard.model import Invocation, Packed, Reply
 
 log = logging.getLogger(__name__)
 
@@ -39,8 +39,11 @@ def client_codec(codecs: Codecs) -> Filter:
                 reply = await following(sent)
             except RemoteError as error:
                 raise rebuilt(method, error) from error.__cause__
-            if reply.body is not None:
-                return Reply(method.decode_result(reply.body), None, None, reply.attachments, reply.in_flight)
+            body: Any = reply.body
+            if body is not None:
+                if type(body) is Packed:
+                    body = await unpacked_reply(body)
+                return Reply(method.decode_result(body), None, None, reply.attachments, reply.in_flight)
             if reply.stream is not None:
                 stream = MappedStream(reply.stream, method.decode_result, lambda error: rebuilt(method, error))
                 return Reply(stream=stream, attachments=reply.attachments)
@@ -56,7 +59,10 @@ def server_codec(codecs: Codecs) -> Filter:
 
     async def codec(invocation: Invocation, following: Invoker) -> Reply:
         method = codecs[invocation.service, invocation.method]
-        args = method.decode_arguments(invocation.body or b"")
+        body: Any = invocation.body
+        if type(body) is Packed:
+            body = await _unpacked(body, InvalidArgument)
+        args = method.decode_arguments(body or b"")
         spec = invocation.spec
         if spec is not None and spec.stream_at is not None:
             args = (*args[: spec.stream_at], _items_of(invocation, method), *args[spec.stream_at :])
@@ -69,8 +75,9 @@ def server_codec(codecs: Codecs) -> Filter:
                     lambda value: encoded(method, value),
                     lambda error: _broken(method, error, invocation),
                 )
-                return Reply(stream=stream, attachments=reply.attachments)
-            return Reply(None, encoded(method, reply.value), None, reply.attachments)
+                return Reply(None, None, stream, reply.attachments, None, "" if spec is None else spec.compress)
+            answer = encoded(method, reply.value)
+            return Reply(None, answer, None, reply.attachments, None, "" if spec is None else spec.compress)
         except RpcError:
             raise  # a refusal on the way, or the handler's own choice of a status
         except BaseException as error:
@@ -79,6 +86,19 @@ def server_codec(codecs: Codecs) -> Filter:
             raise travelling(method, error, invocation) from error
 
     return codec
+
+
+async def unpacked_reply(body: Packed) -> bytes:
+    """Raises InternalError for what cannot be unpacked."""
+    return await _unpacked(body, InternalError)
+
+
+async def _unpacked(body: Packed, kind: type[RpcError]) -> bytes:
+    """Raises *kind* for what cannot be unpacked: it is the fault of whoever has sent it."""
+    try:
+        return await unpacked(body)
+    except Unpackable as error:
+        raise kind(str(error)) from error
 
 
 class MappedStream(AsyncIterator[Any]):
@@ -98,7 +118,10 @@ class MappedStream(AsyncIterator[Any]):
 
     async def __anext__(self) -> Any:
         try:
-            return self._convert(await anext(self._stream))
+            item = await anext(self._stream)
+            if type(item) is Packed:
+                item = await _unpacked(item, InternalError)
+            return self._convert(item)
         except StopAsyncIteration:
             raise
         except BaseException as error:

@@ -11,6 +11,8 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from contextvars import ContextVar
 
+import msgspec
+
 from steelyard.errors import DeadlineExceeded, Overloaded
 from steelyard.guard import ConcurrencyLimit, Ending
 from steelyard.invoke import Filter, Invoker
@@ -65,7 +67,8 @@ async def _limited(
             ending = Ending.SUCCESS
             return reply
         is_open = True
-        return Reply(stream=WatchedStream(reply.stream, lambda _: law.ended(mark, Ending.IGNORED, 0.0, clock())))
+        watched = WatchedStream(reply.stream, lambda _: law.ended(mark, Ending.IGNORED, 0.0, clock()))
+        return msgspec.structs.replace(reply, stream=watched)
     except (DeadlineExceeded, Overloaded):
         ending = Ending.DROPPED
         raise

@@ -3,6 +3,7 @@
 from .annotation import unaliased
 from .call import NOTHING, Invocation, LoadReport, Outcome, Reply
 from .identity import ANONYMOUS, Identity, names_of
+from .packed import Packed
 from .spec import Batch, CallShape, Codec, MethodSpec, Parameter, ServiceSpec
 
 __all__ = [
@@ -16,6 +17,7 @@ __all__ = [
     "LoadReport",
     "MethodSpec",
     "Outcome",
+    "Packed",
     "Parameter",
     "Reply",
     "ServiceSpec",

@@ -27,9 +27,10 @@ class Invocation(msgspec.Struct, frozen=True):
     ``body`` is their encoded form: inside the consumer's codec filter and on the wire there is a body, outside it
     (and inside the provider's) there are args. ``deadline_at`` is in seconds on this process's monotonic clock
     (``time.monotonic``); over the wire travels what remains. ``key`` is the 64-bit hash of the method's hash key.
-    ``spec`` is None until somebody who knows the contract has looked it up. ``stream`` is what the caller streams (a
-    client stream), as values or as bodies likewise; its place in ``args`` then holds None. ``caller`` is who calls,
-    where a provider was told by somebody it believes (None: anybody).
+    Between the two codec filters a ``Packed`` may stand for the bytes, here as in a Reply and its stream: only
+    these filters look into it. ``spec`` is None until somebody who knows the contract has looked it up. ``stream``
+    is what the caller streams (a client stream), as values or as bodies likewise; its place in ``args`` then holds
+    None. ``caller`` is who calls, where a provider was told by somebody it believes (None: anybody).
     """
 
     service: str
@@ -49,7 +50,8 @@ class Reply(msgspec.Struct, frozen=True):
     """A success: a value, a body or a stream, encoded on the wire's side of the codec filter as in Invocation.
 
     ``stream`` yields decoded values or encoded bodies likewise. ``in_flight`` is the number of calls the provider had
-    when it answered (None: not told); every reply is thus a free probe for the balancer.
+    when it answered (None: not told); every reply is thus a free probe for the balancer. ``packing``: how its bodies
+    may be compressed on the wire ("": not at all).
     """
 
     value: Any = None
@@ -57,6 +59,7 @@ class Reply(msgspec.Struct, frozen=True):
     stream: AsyncIterator[Any] | None = None
     attachments: Mapping[str, str] = NOTHING
     in_flight: int | None = None
+    packing: str = ""
 
 
 class Outcome(Enum):

@@ -80,6 +80,7 @@ class MethodSpec:
     as themselves. ``is_async`` says how the *contract* declares it. ``service`` is the name of the service it belongs
     to, for messages. ``batch``: the implementation takes many calls at once (None: one by one).
     ``stream_at`` is the place of the parameter that is a stream, and ``items`` the resolved type of one of its items.
+    ``compress``: how large bodies are compressed between ends that both can, "zstd" or "lz4" ("": they are not).
     """
 
     name: str
@@ -99,6 +100,7 @@ class MethodSpec:
     batch: Batch | None = None
     stream_at: int | None = None
     items: Any = Any
+    compress: str = ""
 
     @property
     def qualified_name(self) -> str:

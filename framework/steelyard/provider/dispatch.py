@@ -21,7 +21,7 @@ from steelyard.filter import (
 )
 from steelyard.guard import ConcurrencyLimit
 from steelyard.invoke import Invoker, Position, Stack, serving
-from steelyard.model import Codec, Invocation, Reply, ServiceSpec
+from steelyard.model import Codec, Invocation, Packed, Reply, ServiceSpec
 from steelyard.service import BoundMethod
 from steelyard.telemetry import Telemetry, WatchedStream
 from steelyard.wire import Streamed
@@ -186,7 +186,8 @@ class Dispatcher:
             invocation.caller,
         )
         short = self._short_ways.get((spec.key, method.name))
-        if short is None or self._tokens or not self._telemetry.is_silent():
+        body: Any = known.body
+        if short is None or self._tokens or type(body) is Packed or not self._telemetry.is_silent():
             return await self._invoke(known)
         return await short.serve(known)
 

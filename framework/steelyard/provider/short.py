@@ -1,9 +1,10 @@
 """The short way of a call to its handler: what the default filters do where nothing has to be done, in one coroutine.
 
 As ``consumer.short``, and for the same reason: readiness, deadline and codec ask the same objects the same questions in
-the same order, without a coroutine and a record for each of them. It is for unary coroutine methods without a limit or
-batches, while nobody traces or measures and no service has a token; everything else, and every stack that was edited,
-takes the filters. ``tests/unit/provider/test_short.py`` runs one list of calls over both.
+the same order, without a coroutine and a record for each of them. It is for unary coroutine methods without a limit,
+batches or compression, while nobody traces or measures and no service has a token; everything else, and every stack
+that was edited, takes the filters.
+``tests/unit/provider/test_short.py`` runs one list of calls over both.
 """
 
 from __future__ import annotations
@@ -76,4 +77,5 @@ class ShortMethod:
 def has_short_way(method: BoundMethod) -> bool:
     """Whether a method can have one, as far as it depends on the method itself."""
     spec = method.spec
-    return method.is_async and not method.is_stream and method.batch is None and spec.shape is CallShape.UNARY
+    is_plain = method.is_async and not method.is_stream and method.batch is None and not spec.compress
+    return is_plain and spec.shape is CallShape.UNARY

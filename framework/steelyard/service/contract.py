@@ -119,6 +119,7 @@ def _method_spec(
         is_async=signature.is_async,
         service=declared.name,
         batch=settings.batch,
+        compress=settings.compress,
         stream_at=signature.stream_at,
         items=signature.items,
     )

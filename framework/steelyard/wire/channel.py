@@ -105,6 +105,11 @@ class Channel:
         connection = self._connection
         if connection is None or connection.has_ended:
             connection = await self._connected(invocation.deadline_at)
+        spec = invocation.spec
+        if spec is not None and spec.compress and isinstance(connection, ConsumerConnection):
+            invocation = await connection.packed(invocation, spec.compress)
+            if connection.has_ended:
+                raise Unavailable(f"unreachable: {self._reason}", node=self.address)
         call: Any = connection.submit(invocation, time.monotonic())
         try:
             return await call.token  # type: ignore[no-any-return]

@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from steelyard.codec import packed
 from steelyard.model import Invocation, LoadReport
 
 from .carrier import Carrier
@@ -70,8 +71,16 @@ class ConsumerConnection(Connection):
         if invocation.deadline_at < self._armed_at:
             self._arm()
         if invocation.stream is not None:
-            self._senders[call.id] = self._loop.create_task(self._send_items(call, invocation.stream))
+            how = "" if invocation.spec is None else invocation.spec.compress
+            self._senders[call.id] = self._loop.create_task(self._send_items(call, invocation.stream, how))
         return call
+
+    async def packed(self, invocation: Invocation, how: str) -> Invocation:
+        """*invocation* with its body compressed, where the provider can unpack it and it pays."""
+        body: Any = invocation.body
+        if not self._side.may_pack(how, body):
+            return invocation
+        return msgspec.structs.replace(invocation, body=await packed(how, body))
 
     def abandon(self, call: OpenCall) -> None:
         """The caller no longer wants *call*. Harmless when it is over."""
@@ -159,13 +168,13 @@ class ConsumerConnection(Connection):
 
     # What callers stream.
 
-    async def _send_items(self, call: OpenCall, stream: AsyncIterator[bytes]) -> None:
+    async def _send_items(self, call: OpenCall, stream: AsyncIterator[bytes], how: str) -> None:
         side = self._side
         try:
             async for body in stream:
                 while not side.may_send(call):
                     await self._block(call.id)
-                side.item(call, body)
+                side.item(call, await packed(how, body) if how and side.may_pack(how, body) else body)
                 self._wake()
             side.end(call)
         except Exception as error:

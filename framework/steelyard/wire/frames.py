@@ -48,6 +48,7 @@ class Hello(Frame, tag=0):
     methods: int
     attachments: int
     attachment_bytes: int
+    packings: str = ""  # how it can unpack bodies, names with commas between; a peer that says nothing cannot
 
 
 class Method(Frame, tag=1):
@@ -60,7 +61,8 @@ class Method(Frame, tag=1):
 
 class Call(Frame, tag=2):
     """A call; ids grow strictly. ``deadline_ms`` is what remains (None: no deadline). ``more``: so many bytes of the
-    body follow in PARTs. ``has_items``: the caller sends ITEMs and an END of its own."""
+    body follow in PARTs. ``has_items``: the caller sends ITEMs and an END of its own. ``how``: the body is
+    compressed (1: zstd, 2: lz4) and has ``raw`` bytes otherwise; only towards a peer whose HELLO names that."""
 
     id: int
     ref: int
@@ -70,6 +72,8 @@ class Call(Frame, tag=2):
     body: bytes
     more: int = 0
     has_items: bool = False
+    raw: int = 0
+    how: int = 0
 
 
 class Answer(Frame, tag=3):
@@ -81,6 +85,8 @@ class Answer(Frame, tag=3):
     attachments: bytes
     in_flight: int
     more: int = 0
+    raw: int = 0
+    how: int = 0
 
 
 class Fail(Frame, tag=4):
@@ -106,6 +112,8 @@ class Item(Frame, tag=6):
     id: int
     body: bytes
     more: int = 0
+    raw: int = 0
+    how: int = 0
 
 
 class End(Frame, tag=7):

@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from steelyard.codec import packed
 from steelyard.errors import CallCancelled, DeadlineExceeded, RemoteError, RpcError
 from steelyard.invoke import Invoker
 from steelyard.model import Invocation, LoadReport, Reply
@@ -238,6 +239,9 @@ class ProviderConnection(Connection):
             self._tasks[call_id] = asyncio.current_task()  # type: ignore[assignment]
             reply = await self._invoker(invocation)
             if reply.stream is None:
+                body = reply.body
+                if reply.packing and body is not None and side.may_pack(reply.packing, body):
+                    reply = msgspec.structs.replace(reply, body=await packed(reply.packing, body))
                 side.reply(call_id, reply)
             else:
                 await self._pump(call_id, reply)
@@ -275,7 +279,7 @@ class ProviderConnection(Connection):
             buffer.end(CallCancelled("the call is over, and so is its caller's stream", may_have_run=True))
 
     async def _pump(self, call_id: int, reply: Reply) -> None:
-        side, stream = self._side, reply.stream
+        side, stream, how = self._side, reply.stream, reply.packing
         assert stream is not None
         side.open_stream(call_id, reply)
         self._wake()
@@ -283,6 +287,8 @@ class ProviderConnection(Connection):
             async for body in stream:
                 while not side.may_send(call_id):
                     await self._block(call_id)
+                if how and side.may_pack(how, body):
+                    body = await packed(how, body)
                 if not side.is_live(call_id):
                     return
                 side.item(call_id, body)

@@ -192,6 +192,8 @@ async def _within(own_s: float | None, serving: Coroutine[Any, Any, None]) -> No
 
 
 async def _answer(reply: Reply, message_bytes: int, context: Any) -> None:
+    if reply.packing:
+        context.set_compression(grpc.Compression.Gzip)  # gRPC's own; it asks what the client takes
     if reply.attachments:
         headers = (as_header(key, value) for key, value in reply.attachments.items())
         await context.send_initial_metadata(tuple(header for header in headers if header is not None))

@@ -129,7 +129,7 @@ async def test_garbage_ends_its_connection_and_no_other(garbage: bytes, caplog: 
 
 
 async def test_a_peer_that_says_nothing_is_out_within_three_heartbeats() -> None:
-    limits = WireLimits(heartbeat_interval_s=0.05)
+    limits = WireLimits(heartbeat_interval_s=0.25)
     async with Listener(Handler(), lanes=("tcp",), limits=limits) as listener:
         writers = [(await asyncio.open_connection("127.0.0.1", int(listener.lanes["tcp"])))[1] for _ in range(50)]
         await until(lambda: listener.connections == 50)

@@ -17,7 +17,7 @@ from steelyard.errors import (
     Unavailable,
     error_for,
 )
-from steelyard.model import NOTHING, Invocation, LoadReport, Reply
+from steelyard.model import NOTHING, Invocation, LoadReport, Packed, Reply
 
 from ..frames import (
     DRAIN,
@@ -42,7 +42,7 @@ from ..limits import WireLimits
 from .deadlines import Deadlines
 from .events import Answered, Draining, Ended, Event, Failed, Granted, ItemArrived, Loaded, Opened, Told
 from .outbox import PART_BYTES
-from .side import BODY_TYPES, ITEM_COST_BYTES, NAME_CHARACTERS, Side
+from .side import BODY_TYPES, ITEM_COST_BYTES, NAME_CHARACTERS, Side, received, sent
 
 _CALL, _ITEM = 2, 6  # tags; these frames are encoded from tuples, which saves making the structs
 _MOST_CREDIT = 2**40
@@ -85,7 +85,10 @@ class ConsumerSide(Side):
 
     def call(self, token: Any, invocation: Invocation, now_s: float) -> OpenCall:
         """Queues a call. Raises the RpcError of a call that is refused here; it has certainly not run."""
-        body = invocation.body
+        body: Any = invocation.body
+        packing: tuple[int, int] | tuple[()] = ()
+        if type(body) is Packed:
+            body, packing = sent(body)
         if type(body) not in BODY_TYPES or body is None:
             raise InternalError(f"the wire carries bytes, not a body of type {type(body).__name__}")
         if self.is_draining:
@@ -108,11 +111,12 @@ class ConsumerSide(Side):
         self._last_id = call_id = self._last_id + 1
         priority, has_items = int(invocation.priority), invocation.stream is not None
         if len(body) > PART_BYTES:
-            head = (_CALL, call_id, ref, deadline_ms, priority, attachments, b"", len(body), has_items)
+            head = (_CALL, call_id, ref, deadline_ms, priority, attachments, b"", len(body), has_items, *packing)
             outbox.put(encode(head), call_id)
             outbox.put_parts(call_id, body)
-        elif has_items:
-            outbox.put(encode((_CALL, call_id, ref, deadline_ms, priority, attachments, body, 0, True)), call_id)
+        elif has_items or packing:
+            head = (_CALL, call_id, ref, deadline_ms, priority, attachments, body, 0, has_items, *packing)
+            outbox.put(encode(head), call_id)
         else:
             outbox.put(encode((_CALL, call_id, ref, deadline_ms, priority, attachments, body)), call_id)
         self._calls[call_id] = call = OpenCall(call_id, token, self._window_bytes, has_items)
@@ -134,17 +138,22 @@ class ConsumerSide(Side):
             return True
         return call.credit_bytes > 0 and self.outbox.queued_bytes <= self.limits.queued_bytes
 
-    def item(self, call: OpenCall, body: bytes) -> None:
-        """Sends an item. Raises Overloaded when the body is over the bound, InternalError when it is not bytes."""
+    def item(self, call: OpenCall, body: Any) -> None:
+        """Sends bytes or a Packed. Raises Overloaded for what is over the bound, InternalError for anything else."""
         if self._calls.get(call.id) is not call:
             return
+        packing: tuple[int, int] | tuple[()] = ()
+        if type(body) is Packed:
+            body, packing = sent(body)
         if type(body) not in BODY_TYPES:
             raise InternalError(f"the wire carries bytes, not an item of type {type(body).__name__}")
         if len(body) > self._message_bytes:
             raise self._overloaded(len(body))
         call.credit_bytes -= len(body) + ITEM_COST_BYTES
         if len(body) > PART_BYTES:
-            self.outbox.put_in_order(call.id, encode((_ITEM, call.id, b"", len(body))), body)
+            self.outbox.put_in_order(call.id, encode((_ITEM, call.id, b"", len(body), *packing)), body)
+        elif packing:
+            self.outbox.put_in_order(call.id, encode((_ITEM, call.id, body, 0, *packing)))
         else:
             self.outbox.put_in_order(call.id, encode((_ITEM, call.id, body)))
 
@@ -196,6 +205,8 @@ class ConsumerSide(Side):
         call = self._calls.get(frame.id)
         if call is None:
             return self._check_known(frame.id)
+        if frame.how:
+            self._check_raw(frame)
         attachments = self._reply_names(frame.attachments) if frame.attachments else NOTHING
         if frame.body is None:
             if call.is_stream:
@@ -207,8 +218,17 @@ class ConsumerSide(Side):
             return self._announced(frame)
         del self._calls[frame.id]
         self.outbox.drop(frame.id)
-        events.append(Answered(call, Reply(None, frame.body, None, attachments, frame.in_flight)))
+        events.append(
+            Answered(
+                call, Reply(None, received(frame) if frame.how else frame.body, None, attachments, frame.in_flight)
+            )
+        )
         return None
+
+    def _check_raw(self, frame: Answer | Item) -> None:
+        self._check_packing(frame)
+        if frame.raw > self.limits.message_bytes:
+            raise ProtocolError(f"a compressed body of {frame.raw} bytes; the bound is {self.limits.message_bytes}")
 
     def _announced(self, frame: Answer | Item) -> None:
         """A body that follows in parts."""
@@ -257,9 +277,11 @@ class ConsumerSide(Side):
         if call.unread_bytes >= self.limits.stream_window_bytes:
             raise ProtocolError(f"stream {frame.id} was sent beyond its credit")
         call.unread_bytes += len(frame.body) + frame.more + ITEM_COST_BYTES
+        if frame.how:
+            self._check_raw(frame)
         if frame.more:
             return self._announced(frame)
-        events.append(ItemArrived(call, frame.body))
+        events.append(ItemArrived(call, received(frame)))
         return None
 
     def _take_part(self, part: Part, events: list[Event]) -> None:
@@ -269,7 +291,7 @@ class ConsumerSide(Side):
         elif frame is not None:
             call = self._calls.get(frame.id)
             if call is not None:
-                events.append(ItemArrived(call, frame.body))
+                events.append(ItemArrived(call, received(frame)))
 
     def _credit(self, frame: Credit, events: list[Event]) -> None:
         if not 0 < frame.amount <= _MOST_CREDIT:

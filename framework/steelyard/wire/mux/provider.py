@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 from steelyard.errors import InvalidArgument, Overloaded, RpcError, Status
 from steelyard.guard import Rate
-from steelyard.model import NOTHING, Identity, Invocation, Reply
+from steelyard.model import NOTHING, Identity, Invocation, Packed, Reply
 
 from ..frames import (
     DRAIN,
@@ -32,7 +33,7 @@ from ..limits import WireLimits
 from .deadlines import Deadlines
 from .events import Called, Cancelled, Completed, Credited, Drained, Event, Received
 from .outbox import PART_BYTES
-from .side import BODY_TYPES, ITEM_COST_BYTES, NAME_CHARACTERS, Side
+from .side import BODY_TYPES, ITEM_COST_BYTES, NAME_CHARACTERS, Side, received, sent
 
 MESSAGE_CHARACTERS = 4096
 _ANSWER, _ITEM = 3, 6  # tags; these frames are encoded from tuples, as CALL is
@@ -95,6 +96,9 @@ class ProviderSide(Side):
         self._has_drained = False
         self._window_bytes = 0
         self._assembling_bytes = 0
+        # What the compressed bodies of running calls become: a few bytes must not be able to ask for all memory.
+        self._raw_bytes = 0
+        self._raw_of: dict[int, int] = {}
         self._deadlines_at: dict[int, float] = {}  # of calls whose bodies arrive in parts
 
     @property
@@ -135,11 +139,16 @@ class ProviderSide(Side):
             raise ProtocolError(f"call id {call_id} after {self._last_id}: ids must grow")
         self._last_id = call_id
         name = self._methods.get(frame.ref)
+        if frame.how:
+            self._check_packing(frame)
         if name is None:
             raise ProtocolError(f"call {call_id} names method {frame.ref}, which was never introduced")
         refusal = self._refusal(frame) if self._rate is None or self._rate.admits(now_s) else self._too_many()
         if refusal is not None:
             return self._refuse(call_id, *refusal)
+        if frame.how:
+            self._raw_of[call_id] = frame.raw
+            self._raw_bytes += frame.raw
         self._live[call_id] = LiveCall(self._window_bytes, frame.has_items)
         self._running += 1
         self._total.count += 1
@@ -160,9 +169,10 @@ class ProviderSide(Side):
         if frame.attachments:
             attachments = decode_names(frame.attachments, most=self.limits.attachments)
         service, method = self._methods[frame.ref]
+        body = received(frame) if frame.how else frame.body
         # By position: half the price of keywords, and one is made for every call.
         invocation = Invocation(
-            service, method, (), frame.body, deadline_at, attachments, frame.priority, None, None, None, self._caller
+            service, method, (), body, deadline_at, attachments, frame.priority, None, None, None, self._caller
         )
         events.append(Called(frame.id, invocation, frame.has_items))
 
@@ -175,6 +185,8 @@ class ProviderSide(Side):
             return Status.RESOURCE_EXHAUSTED, f"a body of {size} bytes; the bound is {limits.message_bytes}"
         if frame.more and self._assembling_bytes + frame.more > limits.queued_bytes:
             return Status.RESOURCE_EXHAUSTED, f"{self._assembling_bytes} bytes of large bodies are arriving already"
+        if frame.how and (frame.raw > limits.message_bytes or self._raw_bytes + frame.raw > limits.queued_bytes):
+            return Status.RESOURCE_EXHAUSTED, self._raw_problem(frame.raw)
         if len(frame.attachments) > limits.attachment_bytes:
             return Status.RESOURCE_EXHAUSTED, f"{len(frame.attachments)} bytes of attachments"
         if frame.deadline_ms is not None:
@@ -185,6 +197,11 @@ class ProviderSide(Side):
         if self._has_drained:
             return Status.UNAVAILABLE, "the provider is draining"
         return None
+
+    def _raw_problem(self, raw: int) -> str:
+        if raw > self.limits.message_bytes:
+            return f"a compressed body of {raw} bytes; the bound is {self.limits.message_bytes}"
+        return f"compressed bodies of {self._raw_bytes} bytes are being served on this connection already"
 
     def _too_many(self) -> tuple[Status, str]:
         return Status.RESOURCE_EXHAUSTED, f"more than {self.limits.calls_per_s:g} calls a second on one connection"
@@ -217,7 +234,7 @@ class ProviderSide(Side):
         if frame is None:
             return
         if type(frame) is Item:
-            events.append(Received(frame.id, frame.body))
+            events.append(Received(frame.id, received(frame)))
             return
         self._assembling_bytes -= len(frame.body)
         self._start(frame, self._deadlines_at.pop(frame.id), events)
@@ -233,6 +250,8 @@ class ProviderSide(Side):
         del self._deadlines_at[call_id]
         self._running -= 1
         self._total.count -= 1
+        if self._raw_of:
+            self._raw_bytes -= self._raw_of.pop(call_id, 0)
         return True
 
     def _item(self, frame: Item, events: list[Event]) -> None:
@@ -246,11 +265,15 @@ class ProviderSide(Side):
         size = len(frame.body) + frame.more
         if size > self.limits.message_bytes:
             raise ProtocolError(f"an item of {size} bytes; the bound is {self.limits.message_bytes}")
+        if frame.how:
+            self._check_packing(frame)
+            if frame.raw > self.limits.message_bytes:
+                raise ProtocolError(f"a compressed item of {frame.raw} bytes; the bound is {self.limits.message_bytes}")
         call.unread_bytes += size + ITEM_COST_BYTES
         if frame.more:
             self._assemble(frame)
         else:
-            events.append(Received(frame.id, frame.body))
+            events.append(Received(frame.id, received(frame)))
         return None
 
     def _complete(self, call_id: int, events: list[Event]) -> None:
@@ -303,13 +326,16 @@ class ProviderSide(Side):
         """The one answer of a call. A body over a bound becomes RESOURCE_EXHAUSTED."""
         if call_id not in self._live:
             return
-        body = reply.body
+        body: Any = reply.body
+        packing: tuple[int, int] | tuple[()] = ()
+        if type(body) is Packed:
+            body, packing = sent(body)
         if type(body) not in BODY_TYPES or body is None:
             self._fail(call_id, Status.INTERNAL, f"a reply without a body of bytes: {type(body).__name__}")
         elif (problem := self._overflow(len(body))) is not None:
             self._fail(call_id, Status.RESOURCE_EXHAUSTED, problem)
         else:
-            self._answer(call_id, body, reply)
+            self._answer(call_id, body, reply, packing)
 
     def open_stream(self, call_id: int, reply: Reply) -> None:
         """Opens the call's stream: ``item`` and then ``end`` or ``fail`` follow."""
@@ -323,11 +349,14 @@ class ProviderSide(Side):
         call = self._live.get(call_id)
         return call is None or (call.credit_bytes > 0 and not self.is_full())
 
-    def item(self, call_id: int, body: bytes) -> None:
-        """Raises Overloaded when the body is over the bound, InvalidArgument when it is not bytes."""
+    def item(self, call_id: int, body: Any) -> None:
+        """*body*: bytes or Packed. Raises Overloaded when it is over the bound, InvalidArgument for anything else."""
         call = self._live.get(call_id)
         if call is None:
             return
+        packing: tuple[int, int] | tuple[()] = ()
+        if type(body) is Packed:
+            body, packing = sent(body)
         if type(body) not in BODY_TYPES:
             raise InvalidArgument(f"a stream's item is bytes here, not {type(body).__name__}", may_have_run=True)
         if len(body) > self._message_bytes:
@@ -336,7 +365,9 @@ class ProviderSide(Side):
             )
         call.credit_bytes -= len(body) + ITEM_COST_BYTES
         if len(body) > PART_BYTES:
-            self.outbox.put_in_order(call_id, encode((_ITEM, call_id, b"", len(body))), body)
+            self.outbox.put_in_order(call_id, encode((_ITEM, call_id, b"", len(body), *packing)), body)
+        elif packing:
+            self.outbox.put_in_order(call_id, encode((_ITEM, call_id, body, 0, *packing)))
         else:
             self.outbox.put_in_order(call_id, encode((_ITEM, call_id, body)))
 
@@ -356,6 +387,8 @@ class ProviderSide(Side):
         """The driver's task of this call has ended, whatever became of the call."""
         self._running -= 1
         self._total.count -= 1
+        if self._raw_of:
+            self._raw_bytes -= self._raw_of.pop(call_id, 0)
         if call_id in self._live:
             del self._live[call_id]
 
@@ -392,7 +425,9 @@ class ProviderSide(Side):
         # The call that is being answered still counts as running.
         return max(0, self._total.count - 1)
 
-    def _answer(self, call_id: int, body: bytes | None, reply: Reply) -> None:
+    def _answer(
+        self, call_id: int, body: bytes | None, reply: Reply, packing: tuple[int, int] | tuple[()] = ()
+    ) -> None:
         try:
             attachments = self._names(reply.attachments) if reply.attachments else b""
         except RpcError as error:
@@ -400,8 +435,10 @@ class ProviderSide(Side):
         if body is not None:
             self._close(call_id)
         if body is not None and len(body) > PART_BYTES:
-            head = encode((_ANSWER, call_id, b"", attachments, self._others, len(body)))
+            head = encode((_ANSWER, call_id, b"", attachments, self._others, len(body), *packing))
             self.outbox.put_in_order(call_id, head, body)
+        elif packing:
+            self.outbox.put(encode((_ANSWER, call_id, body, attachments, self._others, 0, *packing)))
         else:
             self.outbox.put(encode((_ANSWER, call_id, body, attachments, self._others)))
         return None

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from steelyard.codec import LARGE_BYTES, take_buffer
+from steelyard.codec import LARGE_BYTES, PACKINGS, packings, take_buffer, worth_packing
 from steelyard.errors import InvalidArgument, Overloaded
+from steelyard.model import Packed
 
 from ..frames import (
     PING,
@@ -34,6 +35,17 @@ ITEM_COST_BYTES = 64
 
 
 BODY_TYPES = (bytes, bytearray)
+_MOST_RAW = 2**40
+
+
+def sent(body: Packed) -> tuple[bytes | bytearray, tuple[int, int]]:
+    """What is sent of a compressed body: it, and the end of its frame."""
+    return body.data, (body.raw_bytes, PACKINGS.index(body.how) + 1)
+
+
+def received(frame: Any) -> Any:
+    """The body of a frame that was checked."""
+    return Packed(PACKINGS[frame.how - 1], frame.raw, frame.body) if frame.how else frame.body
 
 
 # A body is believed to be as long as announced up to this, and beyond it to be twice as long as what has come.
@@ -81,6 +93,7 @@ class Side:
         self._message_bytes = limits.message_bytes
         self._most_attachments = limits.attachments
         self._attachment_bytes = limits.attachment_bytes
+        self._packings: frozenset[str] = frozenset()
         self.outbox.put(
             encode(
                 Hello(
@@ -92,6 +105,7 @@ class Side:
                     limits.methods,
                     limits.attachments,
                     limits.attachment_bytes,
+                    ",".join(packings()),
                 )
             )
         )
@@ -122,6 +136,7 @@ class Side:
         self._message_bytes = min(self.limits.message_bytes, hello.message_bytes)
         self._most_attachments = min(self.limits.attachments, hello.attachments)
         self._attachment_bytes = min(self.limits.attachment_bytes, hello.attachment_bytes)
+        self._packings = frozenset(hello.packings[:256].split(",")) & set(packings())
 
     def _common(self, frame: AnyFrame) -> None:
         """The frames that mean the same on both sides; anything else has no business here."""
@@ -162,6 +177,17 @@ class Side:
         del self._assemblies[part.id]
         frame.body, frame.more = assembly.buffer, 0
         return frame
+
+    def may_pack(self, how: str, body: object) -> bool:
+        """Whether *body* should be compressed with *how* before it is sent: both ends can, and it may pay."""
+        return how in self._packings and worth_packing(body, self._message_bytes)
+
+    def _check_packing(self, frame: Any) -> None:
+        """Of a frame whose body is compressed: before anything is allocated for it."""
+        if not 0 < frame.how <= len(PACKINGS) or PACKINGS[frame.how - 1] not in packings():
+            raise ProtocolError(f"a body that is compressed in a way ({frame.how}) that this side has not offered")
+        if not 0 < frame.raw <= _MOST_RAW:
+            raise ProtocolError(f"a compressed body that announces {frame.raw} bytes")
 
     def _check_known(self, call_id: int) -> None:
         raise NotImplementedError
