@@ -8,6 +8,7 @@ import gzip
 import logging
 import random
 from collections.abc import AsyncIterator
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -56,9 +57,8 @@ class Seen:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.packed: list[Packed] = []
-        from steelyard.wire.mux import consumer, provider
-
-        for module in (consumer, provider):
+        for name in ("consumer", "provider"):
+            module = import_module(f"steelyard.wire.mux.{name}")
             monkeypatch.setattr(module, "sent", self._looking(module.sent))
 
     def _looking(self, sent: Any) -> Any:
@@ -125,9 +125,7 @@ async def test_with_a_peer_that_knows_nothing_of_it(
     tmp_path: Path, seen: Seen, old: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One end's HELLO does not offer anything, as one from before did not."""
-    from steelyard.wire.mux import consumer, provider
-
-    side = consumer.ConsumerSide if old == "consumer" else provider.ProviderSide
+    side: Any = getattr(import_module(f"steelyard.wire.mux.{old}"), f"{old.title()}Side")
     made = side.__init__
 
     def silent(self: Any, *args: Any, **facts: Any) -> None:
