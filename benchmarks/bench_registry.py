@@ -1,13 +1,15 @@
 """Is the registry fast enough for a large cluster? Against a real ZooKeeper that this starts, on this machine.
 
-    ./dev bench registry [--only cold change memory services watchers select] [--json FILE] [--quick]
+    ./dev bench registry [--only cold change memory services watchers expiry select] [--json FILE] [--quick]
 
 cold      10,000 provider nodes, one service: how long the first subscription takes
 change    one node of these changes: how long until picks know (p50, p99), and how much of it is the policy's
 memory    what one consumer keeps for each of these nodes
 services  1,000 services of 10 nodes: how long until all are subscribed to
 watchers  100 consumers watch 5,000 nodes while a tenth of them restarts: does every consumer end with the same, true
-list select    the choice of one service key's nodes out of 10,000 entries: how long it holds the loop
+          list
+expiry    a provider's session ends: how long after the reconnect until everything is registered again
+select    the choice of one service key's nodes out of 10,000 entries: how long it holds the loop
 """
 
 from __future__ import annotations
@@ -32,6 +34,7 @@ from urllib.parse import quote
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
+from kazoo.client import KazooClient
 from support.zookeeper import ZooKeeperServer
 
 from steelyard.balance import make_policy
@@ -259,6 +262,54 @@ async def watchers(place: Place, client: Any, consumers: int, count: int) -> Res
     }
 
 
+async def expiry(place: Place, client: Any, times: int) -> Result:
+    """The session ends under a provider of ten services: from the reconnect until all are there again and its own."""
+    took_s = []
+    async with open_registry(place.url) as registry:
+        nodes = [node(number, f"bench.E{number}") for number in range(10)]
+        for each in nodes:
+            await registry.register(each)
+        session = registry._lease.session  # type: ignore[attr-defined]
+        for _ in range(times):
+            identity = session._client.client_id
+            connected: asyncio.Future[float] = asyncio.get_running_loop().create_future()
+
+            def observe(old: int = identity[0], told: asyncio.Future[float] = connected) -> None:
+                if session.is_connected and session.session_id != old and not told.done():
+                    told.set_result(time.perf_counter())
+
+            session.observers.add(observe)
+            await asyncio.to_thread(end_session, place.server.hosts, identity)
+            again_s = await asyncio.wait_for(connected, 60)
+            session.observers.discard(observe)
+            while not await asyncio.to_thread(
+                are_owned, client, [place.path(each) for each in nodes], session.session_id
+            ):
+                await asyncio.sleep(0.005)
+            took_s.append(time.perf_counter() - again_s)
+    took_s.sort()
+    return {
+        "times": times,
+        "services": len(nodes),
+        "p50_ms": 1000 * statistics.median(took_s),
+        "most_ms": 1000 * took_s[-1],
+    }
+
+
+def end_session(hosts: str, identity: tuple[int, bytes]) -> None:
+    """Somebody with the same session comes and leaves."""
+    impostor = KazooClient(hosts=hosts, client_id=identity)
+    impostor.start()
+    impostor.stop()
+    impostor.close()
+
+
+def are_owned(client: Any, paths: Sequence[str], owner: int) -> bool:
+    stats = [client.exists_async(path) for path in paths]
+    found = [stat.get(30) for stat in stats]
+    return all(stat is not None and stat.ephemeralOwner == owner for stat in found)
+
+
 def outstanding(server: ZooKeeperServer) -> int:
     for line in server.command("mntr").splitlines():
         if line.startswith("zk_outstanding_requests"):
@@ -305,6 +356,7 @@ async def measure(only: Sequence[str], quick: bool) -> Result:
         "memory": lambda place, client: memory(place, client, 10_000 // scale),
         "services": lambda place, client: services(place, client, 1_000 // scale, 10),
         "watchers": lambda place, client: watchers(place, client, 100 // scale, 5_000 // scale),
+        "expiry": lambda place, client: expiry(place, client, 5 if quick else 20),
         "select": lambda _, __: choose(10_000 // scale),
     }
     results: Result = {"python": platform.python_version(), "is_quick": quick}
