@@ -317,6 +317,14 @@ async def test_a_consumer_that_is_not_open_says_so() -> None:
         Consumer("memory://x").refer(Shop)
 
 
+async def test_referring_for_each_call_is_named_once(cluster: LocalCluster, caplog: pytest.LogCaptureFixture) -> None:
+    await cluster.provide(ShopModel())
+    for _ in range(40):
+        cluster.consumer.refer(Shop)
+    told = [record for record in caplog.records if "refer to it once and keep the proxy" in record.getMessage()]
+    assert len(told) == 1
+
+
 async def test_in_flight_returns_to_zero_after_any_mix_of_endings(cluster: LocalCluster) -> None:
     shop, _ = await shop_of(cluster)
     calls = [

@@ -32,6 +32,9 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 MOST_NODES = 1_000_000
+# Proxies of one service in one consumer: more than anybody has use for (a few `where`s and policies), and few enough
+# that a program that refers for each call hears of it at once.
+MANY_REFERENCES = 32
 DEFAULT_PROTECTION = ProtectionSettings()
 
 
@@ -199,7 +202,20 @@ class Consumer:
         proxy = Proxy(reference, timeout_s, CallOptions())
         reference.start()
         self._references.append(reference)
+        self._note_many(spec)
         return proxy
+
+    def _note_many(self, spec: ServiceSpec) -> None:
+        """A proxy for each call would be a leak that shows only as slowness."""
+        count = sum(reference.spec.key == spec.key for reference in self._references)
+        if count == MANY_REFERENCES:
+            log.warning(
+                "%s is referred to for the %dth time by this consumer: each has a directory and a policy of its own, "
+                "and two tasks, until the consumer closes; refer to it once and keep the proxy (with_options changes "
+                "what calls need)",
+                spec.key,
+                count,
+            )
 
     async def ready(self, proxy: object, *, nodes: int = 1, wait_s: float | None = 10.0) -> None:
         """Waits until at least *nodes* nodes are known for *proxy*. Raises NoProvider after *wait_s* seconds."""
