@@ -238,7 +238,7 @@ async def serve_ray() -> int:
             return body
 
     def start() -> int:
-        context = ray.init(include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+        context = ray.init(_node_ip_address=HOST, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
         serve.run(Service.bind(), name="bench", route_prefix=None)
         return int(context.address_info["gcs_address"].rpartition(":")[2])
 
@@ -249,6 +249,6 @@ async def connect_ray(port: int) -> Echo:
     import ray
     from ray import serve
 
-    ray.init(address=f"{HOST}:{port}", log_to_driver=False, logging_level="ERROR")
+    ray.init(address=f"{HOST}:{port}", _node_ip_address=HOST, log_to_driver=False, logging_level="ERROR")
     handle = serve.get_app_handle("bench")
     return handle.echo.remote  # type: ignore[no-any-return]

@@ -145,7 +145,7 @@ def test_serve_registers_and_says_so(serve: Callable[..., Served], steelyard: Ru
     assert served.start["pid"] == served.process.pid
     assert [each["service"] for each in served.start["services"]] == ["test.Sums:1.0.0", "test.Other"]
     tags = served.start["services"][0]["tags"]
-    own = {key: value for key, value in tags.items() if not key.startswith("hw.") and key != "lane"}
+    own = {key: value for key, value in tags.items() if not key.startswith("hw.") and key not in ("lane", "wire")}
     assert own == {"pool": "ads", "rack": "7"}
     assert {"hw.arch", "hw.host", "hw.container"} <= set(tags)
     other, sums = document(steelyard("nodes", "--json"))["services"]
