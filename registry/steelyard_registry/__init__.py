@@ -6,6 +6,7 @@ from .feed import Feed, select
 from .multi import Member, MultiRegistry
 from .node import Hardware, Node, NodeState, ServiceKey
 from .opening import DEFAULT_URL, open_registry
+from .rule_urls import RuleUrl, RuleUrls, RuleUrlsView
 from .rules import Document, Rule
 from .url import parse_provider_url, provider_url
 
@@ -25,6 +26,9 @@ __all__ = [
     "RegistryError",
     "RegistryUnreachable",
     "Rule",
+    "RuleUrl",
+    "RuleUrls",
+    "RuleUrlsView",
     "ServiceKey",
     "Snapshot",
     "Subscription",

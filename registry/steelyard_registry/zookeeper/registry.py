@@ -14,16 +14,19 @@ from kazoo.exceptions import KazooException, NoNodeError
 from ..backend import Backend, Entry
 from ..base import Registration, Subscription
 from ..cache import Cache
-from ..errors import RegistryClosed, RegistryError, RegistryUnreachable
+from ..errors import MalformedUrl, RegistryClosed, RegistryError, RegistryUnreachable
 from ..feed import Feed
 from ..locator import Locator
 from ..node import Node, ServiceKey
+from ..rule_urls import CATEGORIES, RuleUrlsView
 from ..rules import GROUP, Rule, check_rule
 from ..url import consumer_url, encode, node_name
 from .document import DocumentWatch, document_path, write_document
 from .keeper import Keeper
 from .place import Place
 from .placement import Placement
+from .reconciler import Reconciler
+from .rule_watch import RuleUrlsWatch
 from .session import AWAY, Session
 from .shared import Lease
 from .watch import ProviderWatch
@@ -54,6 +57,7 @@ class ZooKeeperRegistry(Backend):
         self._placements: set[Placement] = set()
         self._watches: dict[Feed, tuple[ProviderWatch, Placement | None]] = {}
         self._rules: dict[Rule, DocumentWatch] = {}
+        self._rule_urls: dict[RuleUrlsView, RuleUrlsWatch] = {}
         self._keeper: Keeper | None = None
         self._own_host = "127.0.0.1"
 
@@ -88,11 +92,13 @@ class ZooKeeperRegistry(Backend):
         if self._leaving is not None and not self._leaving.done():
             self._leaving.set_result(None)
         lease, keeper = self._lease, self._keeper
-        views: list[Feed | Rule] = [*self._watches, *self._rules]
+        views: list[Feed | Rule | RuleUrlsView] = [*self._watches, *self._rules, *self._rule_urls]
         for view in views:
             view.end()
-        watches = [*(watch for watch, _ in self._watches.values()), *self._rules.values()]
+        lists = [watch for watch, _ in self._watches.values()]
+        watches: list[Reconciler] = [*lists, *self._rules.values(), *self._rule_urls.values()]
         self._rules.clear()
+        self._rule_urls.clear()
         own = [placement for _, placement in self._watches.values() if placement is not None]
         placements = [*self._placements, *own]
         self._placements.clear()
@@ -216,6 +222,28 @@ class ZooKeeperRegistry(Backend):
             raise RegistryUnreachable(f"{self._url} does not answer now; it may have taken the rule") from error
         except KazooException as error:
             raise RegistryError(f"{self._url} refused rule {group}/{key}: {type(error).__name__}") from error
+
+    async def rule_urls(self, interface: str, category: str) -> RuleUrlsView:
+        """A live view of the rules that stand as URLs under *interface* (``configurators`` or ``routers``; see
+        ``rule_urls``); its first version is there when this returns."""
+        if category not in CATEGORIES:
+            raise MalformedUrl(f"rules stand under {' and '.join(CATEGORIES)}, not under {category[:40]!r}")
+        session = self._require_session()
+        view = RuleUrlsView(interface, category, self._drop_rule_urls)
+        watch = self._rule_urls[view] = RuleUrlsWatch(session, self._place, view)
+        watch.start()
+        try:
+            if not session.is_connected or not await watch.first_pass(ANSWER_WAIT_S):
+                view.mark_stale()
+        except BaseException:
+            await asyncio.shield(asyncio.ensure_future(view.close()))
+            raise
+        return view
+
+    async def _drop_rule_urls(self, view: RuleUrlsView) -> None:
+        watch = self._rule_urls.pop(view, None)
+        if watch is not None:
+            await watch.cancel()
 
     async def _drop_rule(self, rule: Rule) -> None:
         watch = self._rules.pop(rule, None)

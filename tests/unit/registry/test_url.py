@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import MappingProxyType
 
 import pytest
@@ -239,3 +240,96 @@ def test_the_consumer_url_names_the_service_and_who_asks() -> None:
         "consumer://[fd00::1]/ads.Ctr?application=web&category=consumers&check=false&dubbo=2.0.2&group=*"
         "&interface=ads.Ctr&pid=42&side=consumer&timestamp=7&version=1.0.0"
     )
+
+
+# Put together from the forms that Dubbo's documentation and its clients' issue threads show; addresses are changed.
+JAVA = "org.apache.dubbo.demo.GreeterService"
+RECORDED = {
+    "Java 3.2, encoded as a name": (
+        "tri%3A%2F%2F192.168.1.103%3A50051%2Forg.apache.dubbo.demo.GreeterService%3Fapplication%3Ddemo-provider"
+        "%26background%3Dfalse%26category%3Dproviders%26deprecated%3Dfalse%26dubbo%3D2.0.2%26dynamic%3Dtrue"
+        "%26environment%3Dproduct%26executor-management-mode%3Disolation%26file-cache%3Dtrue%26generic%3Dfalse"
+        "%26group%3Dgreeting%26interface%3Dorg.apache.dubbo.demo.GreeterService%26methods%3DsayHello%2CsayHelloAsync"
+        "%26pid%3D36308%26prefer.serialization%3Dfastjson2%2Chessian2%26release%3D3.2.0%26revision%3D1.0.0"
+        "%26service-name-mapping%3Dtrue%26side%3Dprovider%26timestamp%3D1680000000123%26version%3D1.0.0%26weight%3D50",
+        Node(
+            interface=JAVA,
+            host="192.168.1.103",
+            port=50051,
+            group="greeting",
+            version="1.0.0",
+            application="demo-provider",
+            methods=("sayHello", "sayHelloAsync"),
+            started_at_ms=1680000000123,
+            weight=50,
+            tags={
+                "background": "false",
+                "category": "providers",
+                "deprecated": "false",
+                "environment": "product",
+                "executor-management-mode": "isolation",
+                "file-cache": "true",
+                "generic": "false",
+                "pid": "36308",
+                "prefer.serialization": "fastjson2,hessian2",
+                "release": "3.2.0",
+                "revision": "1.0.0",
+                "service-name-mapping": "true",
+            },
+        ),
+    ),
+    "Java, static (not dynamic), with a contextpath": (
+        "tri://10.20.153.10:50051/api/com.foo.BarService?anyhost=true&dynamic=false&dubbo=2.0.2&interface=com.foo.BarService"
+        "&methods=*&side=provider&timestamp=1700000000000",
+        Node(
+            interface="com.foo.BarService",
+            host="10.20.153.10",
+            port=50051,
+            methods=("*",),
+            started_at_ms=1700000000000,
+            tags={"anyhost": "true", "dynamic": "false", "dubbo.path": "api/com.foo.BarService"},
+        ),
+    ),
+    "Java on IPv6, without brackets": (
+        "tri%3A%2F%2F2001%3Adb8%3A0%3A0%3A0%3A0%3A0%3A7%3A50051%2Fcom.foo.BarService%3Fversion%3D2.0",
+        Node(interface="com.foo.BarService", host="2001:db8:0:0:0:0:0:7", port=50051, version="2.0"),
+    ),
+    "Java with a user and a blank in a value": (
+        "tri%3A%2F%2Fadmin%3Asecret%40demo.host_1%3A50051%2Fcom.foo.BarService%3Fowner%3Da+b%26key%3D",
+        Node(interface="com.foo.BarService", host="demo.host_1", port=50051, tags={"owner": "a b", "key": ""}),
+    ),
+    "Go 3.0": (
+        "tri%3A%2F%2F172.17.0.3%3A20000%2Fgreet.GreetService%3Fapp.version%3D1%26application%3Ddubbo.io%26bean.name%3D"
+        "GreetServer%26cluster%3Dfailover%26group%3Ddubbo-go%26interface%3Dgreet.GreetService%26loadbalance%3Drandom"
+        "%26message_size%3D4%26methods%3DGreet%26release%3Ddubbo-golang-3.0.4%26serialization%3Dprotobuf"
+        "%26timestamp%3D1695208370%26version%3D3.0.1%26warmup%3D100%26weight%3D",
+        Node(
+            interface="greet.GreetService",
+            host="172.17.0.3",
+            port=20000,
+            group="dubbo-go",
+            version="3.0.1",
+            application="dubbo.io",
+            methods=("Greet",),
+            started_at_ms=1695208370,
+            tags={
+                "app.version": "1",
+                "bean.name": "GreetServer",
+                "cluster": "failover",
+                "loadbalance": "random",
+                "message_size": "4",
+                "release": "dubbo-golang-3.0.4",
+                "serialization": "protobuf",
+                "warmup": "100",
+            },
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize("form", RECORDED)
+def test_recorded_forms_of_dubbo_parse_to_the_right_node(form: str) -> None:
+    text, expected = RECORDED[form]
+    found = parse_node_name(text) if "%3A" in text else parse_provider_url(text)
+    assert found == replace(expected, tags=MappingProxyType(dict(expected.tags)))
+    assert parse_provider_url(provider_url(found)) == found
