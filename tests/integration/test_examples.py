@@ -86,6 +86,26 @@ def test_digits(shell: Shell) -> None:
     assert "refused: 8 x 8 pixels, please, not (2, 2)" in output
 
 
+def test_security(shell: Shell, tmp_path: Path) -> None:
+    keys = tmp_path / "keys"
+    shell.output("-m", "examples.security.certificates", str(keys))
+    with shell.serving("-m", "examples.security.provider", str(keys)):
+        lines = shell.output("-m", "examples.security.consumer", str(keys)).splitlines()
+        assert lines[:4] == [
+            "desk.bank.example: balance 1250",
+            "desk.bank.example: balance 1350 after a transfer",
+            "visitor.example: balance 1350",
+            "visitor.example: PERMISSION_DENIED: bank.Ledger.transfer is not open to dns:visitor.example",
+        ]
+        assert re.fullmatch(r"nobody: unreachable: 127\.0\.0\.1:\d+ speaks TLS only", lines[4])
+        desk = keys / "desk.bank.example"
+        tls = ("--tls-ca", f"{keys}/ca.pem", "--tls-certificate", f"{desk}.pem", "--tls-key", f"{desk}.key.pem")
+        call = (*STEELYARD, "call", "bank.Ledger.balance", "--json", '["coffee"]', *tls)
+        assert shell.output(*call).strip() == "1350"
+        shell.output("-m", "examples.security.certificates", str(keys))
+        assert shell.output(*call).strip() == "1350", "after a rotation, with both ends' new files"
+
+
 def test_every_example_has_a_readme_that_names_its_files() -> None:
     folders = [folder for folder in EXAMPLES.iterdir() if folder.is_dir() and folder.name != "__pycache__"]
     assert len(folders) >= 2

@@ -55,7 +55,7 @@ class Dispatcher:
         self.refusals = guards.refusals
         self._tokens: dict[str, Sequence[str]] = {}
         # To whom nobody has asked who they are, a list of what there is would be a map.
-        self._is_terse = guards.asks_who
+        self.is_guarded = guards.asks_who
         self._services: dict[str, ServiceSpec] = {}
         self._keys: dict[str, list[str]] = {}
         self._methods: dict[tuple[str, str], BoundMethod] = {}
@@ -170,7 +170,7 @@ class Dispatcher:
         spec = self._services.get(invocation.service) or self._resolve(invocation.service)
         method = spec.methods.get(invocation.method)
         if method is None:
-            has = "" if self._is_terse else f"; it has: {', '.join(sorted(spec.methods))}"
+            has = "" if self.is_guarded else f"; it has: {', '.join(sorted(spec.methods))}"
             raise Unimplemented(f"{spec.key} has no method {invocation.method!r}{has}")
         known = Invocation(
             spec.key,
@@ -203,7 +203,7 @@ class Dispatcher:
             fits = asked.version in (spec.version, "*") and asked.group in (spec.group, "*")
             if fits or service == asked.interface:
                 return spec
-        if self._is_terse:
+        if self.is_guarded:
             raise Unimplemented(f"no service {service!r} here")
         known = ", ".join(sorted(self._services)) or "nothing"
         raise Unimplemented(f"no service {service!r} here; exported: {known}")

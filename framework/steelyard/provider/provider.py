@@ -246,7 +246,9 @@ class Provider:
             lanes=() if self._lane_port is None else ("tcp", "uds"),
             lane_port=self._lane_port or 0,
             credentials=self._credentials,
-            handlers=StandardServices(self._exports, lambda: listener.load_trailer).handlers,
+            handlers=StandardServices(
+                self._exports, lambda: listener.load_trailer, describes=not self._dispatcher.is_guarded
+            ).handlers,
             takes_stream=self._dispatcher.takes_stream,
         )
         try:
