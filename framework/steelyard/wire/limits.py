@@ -56,7 +56,7 @@ class WireLimits:
     ``calls_per_s``: what a provider takes on one connection on average (a second's worth at once); the rest is
     RESOURCE_EXHAUSTED. 0: no bound, because a consumer's connection carries the calls of all its users.
     ``connects_per_s``: the same for connections that come by the lanes, before a handshake is begun. 0: no bound,
-    because after a provider's restart all its consumers come at once; a mutual TLS handshake takes some 3 ms at each end.
+    because after a provider's restart all its consumers come at once; a mutual TLS handshake takes 3 ms at each end.
     ``heartbeat_interval_s``: a side that has heard nothing for so long asks; after 3 intervals of silence the
     connection is lost. It must be longer than the longest time that a handler blocks its event loop.
     ``connect_timeout_s``: for a connection with its first message.
