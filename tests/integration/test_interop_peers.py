@@ -164,6 +164,7 @@ async def test_a_proxy_that_lets_only_the_services_through(provider: Provider, p
             await with_options(echo, timeout_s=0.2).Say(asked("wait"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("proxy", [nginx, envoy], ids=["nginx", "envoy"])
 async def test_plain_clients_through_a_proxy(provider: Provider, proxy: Proxy) -> None:
     command, env = js()
