@@ -194,6 +194,8 @@ class ProviderSide(Side):
                 return Status.DEADLINE_EXCEEDED, "the deadline passed before the call ran"
             if frame.deadline_ms > 1e12:
                 return Status.INVALID_ARGUMENT, f"a deadline of {frame.deadline_ms} ms"
+        if not 0 <= frame.priority <= 255:  # below 0 is the provider's own, before all callers (``provider.pool``)
+            return Status.INVALID_ARGUMENT, f"a priority of {frame.priority}; it is from 0 to 255"
         if self._has_drained:
             return Status.UNAVAILABLE, "the provider is draining"
         return None

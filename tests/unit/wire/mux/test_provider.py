@@ -87,6 +87,9 @@ def test_refusals() -> None:
     names = refusal(WireLimits(attachment_bytes=4), a_call(attachments=encode_names({"a": "long"})))
     assert names.status == Status.RESOURCE_EXHAUSTED
     assert refusal(WireLimits(), a_call(deadline_ms=10**13)).status == Status.INVALID_ARGUMENT
+    for priority in (-1, 256):  # -1 would go before everybody else's
+        odd = refusal(WireLimits(), Call(1, 1, None, priority, b"", b""))
+        assert (odd.status, odd.message) == (Status.INVALID_ARGUMENT, f"a priority of {priority}; it is from 0 to 255")
 
 
 def test_calls_over_the_bound_are_refused_at_once() -> None:
