@@ -4,6 +4,7 @@ heavy ones in requirements-dubbo.txt and requirements-ray.txt."""
 from __future__ import annotations
 
 import asyncio
+import os
 import tempfile
 import time
 from collections.abc import Callable
@@ -229,6 +230,7 @@ async def connect_dubbo(port: int) -> Blocking:
 
 async def serve_ray() -> int:
     """Ray's own cluster of one, with one replica; the port is that of its control store."""
+    os.environ["RAY_AUTH_MODE"] = "disabled"  # both ends are this bench's
     import ray
     from ray import serve
 
@@ -246,6 +248,7 @@ async def serve_ray() -> int:
 
 
 async def connect_ray(port: int) -> Echo:
+    os.environ["RAY_AUTH_MODE"] = "disabled"
     import ray
     from ray import serve
 
