@@ -88,17 +88,23 @@ class Children:
             self._is_following = True  # before the answer: should the connection go meanwhile, this is taken back
             try:
                 await self._session.call("follow", self._path)
+                self._offset = None
+                await self._compare()
             except UnimplementedError:
                 self._can_follow = False
             except BaseException:
                 self._is_following = False
                 raise
-            self._offset = None
+        return self._can_follow
+
+    async def _compare(self) -> None:
+        """Whether the folder is as it was when its counters last agreed; otherwise the list has to be read."""
+        if self._vouched is not None:
             # Without a watch: a server keeps one mode a path, and a plain watch would end the recursive one.
             folder = await self._session.call("exists", self._path)
-            if folder is None or (folder.czxid, folder.cversion, folder.pzxid) != self._vouched:
-                self._read_at_s = -FULL_S
-        return self._can_follow
+            if folder is not None and (folder.czxid, folder.cversion, folder.pzxid) == self._vouched:
+                return
+        self._read_at_s = -FULL_S
 
     async def _look(self, names: Iterable[str]) -> list[Any]:
         """The stats of *names*, and of the folder after them."""

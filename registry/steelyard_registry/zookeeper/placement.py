@@ -52,6 +52,10 @@ class Placement(Reconciler):
         """Be gone. Whether that was confirmed within *wait_s*; if not, the task goes on trying."""
         return await self._want(None, wait_s)
 
+    @property
+    def is_cancelled(self) -> bool:
+        return self._is_cancelled
+
     async def cancel(self) -> None:
         self._is_cancelled = True
         self._settled.set()  # nobody will settle it any more: whoever waits for it goes on

@@ -140,7 +140,8 @@ class ZooKeeperRegistry(Backend):
         assert self._keeper is not None
         feed = Feed(service, on_close=self._drop)
         watch = ProviderWatch(session, self._place, feed, self._keeper.keep)
-        self._watches[feed] = (watch, self._announce(session, service))
+        placement = self._announcement(session, service)
+        self._watches[feed] = (watch, placement)
         try:
             is_away = not session.is_connected
             if is_away:
@@ -151,11 +152,13 @@ class ZooKeeperRegistry(Backend):
                     await self._show_kept(watch)
                 feed.mark_stale()
         except BaseException:
+            _start(placement)
             await asyncio.shield(asyncio.ensure_future(feed.close()))
             raise
+        _start(placement)  # after the list: a thousand subscriptions at once are first of all a thousand lists
         return feed
 
-    def _announce(self, session: Session, service: ServiceKey) -> Placement | None:
+    def _announcement(self, session: Session, service: ServiceKey) -> Placement | None:
         """The consumer's own entry. For operators only: neither waited for nor able to fail the subscription."""
         if self._place.door.is_read_only:
             return None
@@ -167,9 +170,7 @@ class ZooKeeperRegistry(Backend):
             application=self._place.application,
         )
         folder = self._place.folder(service.interface, "consumers")
-        placement = Placement(session, self._place, folder, encode(own), f"consumer of {service}")
-        placement.start()
-        return placement
+        return Placement(session, self._place, folder, encode(own), f"consumer of {service}")
 
     async def _show_kept(self, watch: ProviderWatch) -> None:
         assert self._keeper is not None
@@ -289,6 +290,11 @@ class _ZooKeeperEntry(Entry):
 
     async def _remove(self) -> None:
         await self._registry.remove(self._placement)
+
+
+def _start(placement: Placement | None) -> None:
+    if placement is not None and not placement.is_cancelled:
+        placement.start()
 
 
 def _host_towards(server: tuple[str, int]) -> str:
