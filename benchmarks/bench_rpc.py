@@ -1,7 +1,10 @@
 """How fast is a call? Echo over loopback: ours beside others, in one run.
 
     python benchmarks/bench_rpc.py --json out.json [--seconds 2] [--rounds 5] [--callers 1,64] [--bytes 100]
-    python benchmarks/bench_rpc.py --suite mixed|array|idle|stream|scale   (one more table each)
+    python benchmarks/bench_rpc.py --scale      8, 512 and 4,096 callers, 8 and 64 providers; with memory
+
+After the table come the bars of the wire, each with its ratio and a verdict. Those that are no echo (arrays, small
+calls beside large ones, idle connections) are measured by bench_wire, which runs at the end (--no-edges leaves it out).
 
 Closed loop: each caller sends its next call when the last one was answered. A server process and a client process for
 each measurement, on different cores where there are two; peers take turns round by round, so that what disturbs the
@@ -34,6 +37,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import rpc_bars
 from rpc_common import HOST, KEPT, WARM_UP_S, Echo, free_port, summary
 from rpc_peers import (
     Blocking,
@@ -219,25 +223,28 @@ def echo_contract() -> tuple[type, type]:
     return Echo, EchoModel
 
 
-async def serve_pipeline() -> int:
+async def serve_pipeline(providers: int = 1) -> int:
     from steelyard import Provider
 
-    port = free_port()
-    Path(bench_registry(port).removeprefix("embedded://")).parent.mkdir(mode=0o700, exist_ok=True)
-    provider = Provider(bench_registry(port), host=HOST, port=port)
-    await provider.open()
-    await provider.export(echo_contract()[1]())
-    KEPT.append(provider)
-    return port
+    first = free_port()
+    Path(bench_registry(first).removeprefix("embedded://")).parent.mkdir(mode=0o700, exist_ok=True)
+    registry: Any = bench_registry(first)
+    for at in range(providers):
+        provider = Provider(registry, host=HOST, port=first if at == 0 else 0)
+        await provider.open()
+        registry = provider.registry  # the others share it: 64 writers would lock each other out of one file
+        await provider.export(echo_contract()[1]())
+        KEPT.append(provider)
+    return first
 
 
-async def connect_pipeline(port: int, carrier: str) -> Echo:
+async def connect_pipeline(port: int, carrier: str, providers: int = 1) -> Echo:
     from steelyard import Consumer
 
     consumer = Consumer(bench_registry(port), carrier=carrier)
     await consumer.open()
     proxy: Any = consumer.refer(echo_contract()[0])
-    await consumer.ready(proxy)
+    await consumer.ready(proxy, nodes=providers)
     KEPT.append(consumer)
     return proxy.echo  # type: ignore[no-any-return]
 
@@ -257,6 +264,12 @@ def ours(kind: str, carrier: str, *, uses_uvloop: bool = True) -> Peer:
     return Peer(serve, partial(connect, carrier=carrier), uses_uvloop=uses_uvloop)
 
 
+def several(providers: int) -> Peer:
+    """So many providers in one process: what it costs a consumer to have a choice."""
+    connect = partial(connect_pipeline, carrier="tcp", providers=providers)
+    return Peer(partial(serve_pipeline, providers), connect, uses_uvloop=True)
+
+
 # Everything on uvloop where it can be, as "the same loop for all" is the only fair comparison.
 PEERS = {
     BASELINE: Peer(serve_grpc_unary, connect_grpc_unary, uses_uvloop=True),
@@ -268,6 +281,8 @@ PEERS = {
     "steelyard grpc": ours("pipeline", "grpc"),
     "steelyard tcp": ours("pipeline", "tcp"),
     "steelyard uds": ours("pipeline", "uds"),
+    "steelyard tcp, 8 providers": several(8),
+    "steelyard tcp, 64 providers": several(64),
     "steelyard grpc, asyncio": ours("pipeline", "grpc", uses_uvloop=False),
     "steelyard tcp, asyncio": ours("pipeline", "tcp", uses_uvloop=False),
     "grpc sync, 16 threads": Peer(serve_grpc_sync, connect_grpc_sync),
@@ -278,6 +293,16 @@ PEERS = {
     "apache-dubbo, 16 threads": Peer(serve_dubbo, connect_dubbo, needs=("dubbo",)),
     "Ray Serve handle": Peer(serve_ray, connect_ray, needs=("ray",)),
 }
+
+
+SCALED = [
+    BASELINE,
+    "raw uvloop, a task a call",
+    "steelyard grpc",
+    "steelyard tcp",
+    "steelyard tcp, 8 providers",
+    "steelyard tcp, 64 providers",
+]
 
 
 # One measurement, in its own two processes.
@@ -293,6 +318,8 @@ class Result:
     p99_us: float
     client_cpu_us: float
     server_cpu_us: float
+    client_mib: float
+    server_mib: float
 
 
 def serve_main(name: str) -> None:
@@ -380,15 +407,28 @@ def measure(name: str, callers: int, round_: int, seconds: float, size: int) -> 
             raise RuntimeError(f"{name}: the server did not start")
         before_s = cpu_seconds(server.pid)
         client = spawn(1, "drive", name, port, str(callers), str(seconds), str(size))
-        answer, _ = client.communicate(timeout=seconds + 30)
+        try:
+            answer, _ = client.communicate(timeout=seconds + 30)
+        except subprocess.TimeoutExpired as error:
+            client.kill()
+            client.wait()
+            raise RuntimeError(f"{name}: the client did not end within {seconds + 30:g} s") from error
         if client.returncode != 0:
             raise RuntimeError(f"{name}: the client failed with exit status {client.returncode}")
         facts = json.loads(answer)
         served_us = (cpu_seconds(server.pid) - before_s) / facts.pop("made") * 1e6
-        return Result(name, callers, round_, server_cpu_us=served_us, **facts)
+        return Result(name, callers, round_, server_cpu_us=served_us, server_mib=peak_mib(server.pid), **facts)
     finally:
         server.kill()
         server.wait()
+
+
+def peak_mib(pid: int) -> float:
+    """The most memory that a process has held so far."""
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("VmHWM:"):
+            return int(line.split()[1]) / 1024
+    return 0.0
 
 
 def cpu_seconds(pid: int) -> float:
@@ -400,6 +440,9 @@ def cpu_seconds(pid: int) -> float:
 # The table.
 
 
+_FIELDS = ("calls_per_s", "p50_us", "p99_us", "client_cpu_us", "server_cpu_us", "client_mib", "server_mib")
+
+
 def medians(results: Sequence[Result]) -> list[dict[str, Any]]:
     rows = []
     for callers in sorted({result.callers for result in results}):
@@ -409,7 +452,7 @@ def medians(results: Sequence[Result]) -> list[dict[str, Any]]:
             if not mine:
                 continue
             row: dict[str, Any] = {"peer": name, "callers": callers}
-            for field in ("calls_per_s", "p50_us", "p99_us", "client_cpu_us", "server_cpu_us"):
+            for field in _FIELDS:
                 row[field] = statistics.median(getattr(result, field) for result in mine)
             if base:
                 row["calls_ratio"] = row["calls_per_s"] / statistics.median(result.calls_per_s for result in base)
@@ -424,7 +467,7 @@ def show(rows: Sequence[dict[str, Any]], machine: dict[str, Any]) -> None:
 
     table = Table(title="Echo over loopback", caption=", ".join(f"{key} {value}" for key, value in machine.items()))
     table.add_column("peer", no_wrap=True)
-    for title in ("callers", "calls/s", "x base", "p50 us", "x base", "p99 us", "client CPU", "server CPU"):
+    for title in ("callers", "calls/s", "x base", "p50 us", "x base", "p99 us", "client CPU", "server CPU", "MiB"):
         table.add_column(title, justify="right")
     for row in rows:
         table.add_row(
@@ -437,6 +480,7 @@ def show(rows: Sequence[dict[str, Any]], machine: dict[str, Any]) -> None:
             f"{row['p99_us']:,.0f}",
             f"{row['client_cpu_us']:.1f}",
             f"{row['server_cpu_us']:.1f}",
+            f"{row['client_mib']:.0f}+{row['server_mib']:.0f}",
         )
     Console(width=120).print(table)
 
@@ -476,9 +520,20 @@ def available() -> list[str]:
         missing = [module for module in needs if importlib.util.find_spec(module) is None]
         if missing:
             print(f"left out: {name} ({', '.join(missing)} is not installed)", file=sys.stderr)
-        else:
+        elif not name.endswith("providers"):
             names.append(name)
     return names
+
+
+def measure_edges(rounds: int) -> dict[str, float]:
+    """What bench_wire finds, in a process of its own."""
+    with tempfile.TemporaryDirectory() as folder:
+        there = Path(folder) / "edges.json"
+        script = Path(__file__).with_name("bench_wire.py")
+        asked = ["--only", "array,mixed,idle", "--rounds", str(rounds), "--json", str(there)]
+        subprocess.run([sys.executable, str(script), *asked], check=True)
+        found: dict[str, float] = json.loads(there.read_text())["found"]
+        return found
 
 
 def main() -> None:
@@ -494,8 +549,12 @@ def main() -> None:
     parser.add_argument("--callers", default="1,64", help="concurrent callers, comma separated")
     parser.add_argument("--bytes", type=int, default=100, help="size of the body")
     parser.add_argument("--peers", help=f"only these, separated by ';' (there are: {'; '.join(PEERS)})")
+    parser.add_argument("--no-edges", action="store_true", help="only the echo")
+    parser.add_argument("--scale", action="store_true", help="how cost grows, instead of the bars")
     arguments = parser.parse_args()
-    names = arguments.peers.split(";") if arguments.peers else available()
+    if arguments.scale:
+        arguments.callers, arguments.no_edges = "8,512,4096", True
+    names = arguments.peers.split(";") if arguments.peers else SCALED if arguments.scale else available()
     results: list[Result] = []
     for round_ in range(arguments.rounds):
         for callers in arguments.callers.split(","):
@@ -506,8 +565,13 @@ def main() -> None:
                     print(f"no result, {callers} callers: {error}", file=sys.stderr)
     rows, machine = medians(results), machine_class()
     show(rows, machine)
+    edges = {} if arguments.no_edges else measure_edges(arguments.rounds)
+    found = rpc_bars.bars(rows, edges)
+    if not arguments.scale:
+        print(rpc_bars.shown(found))
     if arguments.json:
         record = {"machine": machine, "bytes": arguments.bytes, "seconds": arguments.seconds, "rows": rows}
+        record |= {"bars": rpc_bars.records(found), "edges": edges}
         record["results"] = [asdict(result) for result in results]
         arguments.json.write_text(json.dumps(record, indent=2) + "\n")
     return None

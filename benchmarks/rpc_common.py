@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import socket
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -37,5 +38,6 @@ def summary(took: list[float], made: int, elapsed_s: float, cpu_s: float) -> dic
         "p50_us": took[count // 2] * 1e6,
         "p99_us": took[min(count - 1, int(count * 0.99))] * 1e6,
         "client_cpu_us": cpu_s / made * 1e6,
+        "client_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
         "made": made,
     }
