@@ -10,8 +10,8 @@ node's last *reply* plus what was sent since: every reply is a free probe and co
 Reports pushed to all at once would make them herd, towards a short queue; so a report may only raise q. It is kept
 until the next reply (a drowning node answers nobody), and only halves every 15 s. Simulated, p99 of 20 nodes with
 neighbours and 100 consumers / of Prequal's test at 1.41: reports that do not touch q 1,157 / 1,693 ms, that raise it
-907 / 1,465; together with latency as an objective 719 / 923, and 981 / 895 if they also lower q by a third of the
-difference.
+907 / 1,465. Once latency was an objective too (and three nodes were drawn), 716 / 878, and 981 / 895 where reports
+also lowered q by a third of the difference.
 
 q / p and not (q + 1) / p: on an idle fleet the latter gives every draw to the node with the larger p, so that p = 3/4
 takes 15/16 of the calls, and two equal nodes' shares jump as soon as their p differ at all, which the slow loop then

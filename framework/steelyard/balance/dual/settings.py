@@ -105,14 +105,14 @@ class DualSettings:
     # calls in flight is over its bound a fifth of the time by chance, and each time a cache is missed.
     bound: float = 1.25
     bound_sigmas: float = 2.0
-    # Nodes drawn for a call without a key, of which the one with the least queue per share gets it. Simulated, 1:2:4
-    # fleet with neighbours and 100 consumers / Prequal's test at 1.41 / busy-share, p99 in ms: 2 841, 937 and -, 3 692,
-    # 784 and 626, 4 585, 691 and -, 6 547 and 808. Picks of 2, 3 and 4 take 4.2, 5.7 and
-    # 8.0 times as long as random.choice at 1,000 nodes.
+    # Nodes drawn for a call without a key, of which the one with the least queue per share gets it. Simulated, 2 seeds,
+    # 20 nodes 1:2:4 with neighbours and 100 consumers / Prequal's test at 1.41 with 40 by 40, p99 in ms: 2 570 and 986,
+    # 3 489 and 753, 4 509 and 755, 6 483 and 704. Picks of 2, 3 and 4 take 4.2, 5.7 and 8.0 times as long as
+    # random.choice at 1,000 nodes.
     choices: int = 4
     # Calls that take this many times as long as the fleet's mean make a node count as proportionally more loaded (see
-    # ``latency``). Simulated, two of 16 nodes 16 times as slow, 3 / 4, p99: 243 / 253; unequal hardware is rarely apart
-    # by more than four.
+    # ``latency``). Simulated, ``slow-pair``, 2 seeds, p99: 2 216, 3 221, 4 231, off 271; unequal hardware is rarely
+    # apart by more than four.
     slow_latency: float = 4.0
     # A kept queue length halves in this time if no reply renews it, so that a node is tried again. Simulated (``herd``,
     # 40 and 200 consumers; two nodes of 16 slow), p99: 5 s 620, 4,300 and 498 ms, 10 s 528, 3,931, 15 s 563, 3,837 and
