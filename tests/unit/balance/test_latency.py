@@ -88,18 +88,6 @@ def share_of_base(policy: Dual, now_s: float) -> float:
     return next(one.base_share for one in policy.statistics(now_s).nodes if one.node.host == "n0")
 
 
-def test_a_report_raises_what_is_known_of_a_queue_and_never_lowers_it() -> None:
-    policy = dual()
-    member = policy.eligible[0]
-    told(policy, "n0", 1.0, 0.5, 30, 50.0)
-    assert member.queue == 30.0
-    told(policy, "n0", 2.0, 0.51, 0, 50.0)
-    assert member.queue == 30.0
-    policy.started(member, 2.5)
-    policy.ended(member, Outcome.OK, 2.6, latency_s=0.1, in_flight=3)
-    assert member.queue == 3.0
-
-
 def test_a_report_that_is_not_believed_says_nothing_of_queues_either() -> None:
     policy = dual()
     told(policy, "n0", 1.0, float("nan"), 30, 50.0)
@@ -131,3 +119,29 @@ def test_below_full_a_load_only_ever_counts_as_more_and_never_without_bound(
 @given(st.integers(0, 10_000), st.floats(0.0, 1e5))
 def test_seconds_are_finite(in_flight: int, rate: float) -> None:
     assert 0.0 <= seconds(in_flight, rate) <= 20_000.0
+
+
+def test_a_report_raises_a_known_queue_and_lowers_only_what_a_report_has_raised() -> None:
+    policy = dual()
+    member = policy.eligible[0]
+
+    def queue_after_a_report_of(in_flight: int, now_s: float) -> float:
+        told(policy, "n0", now_s, 0.5 + now_s / 100, in_flight, 50.0)
+        return member.queue
+
+    def reply(in_flight: int, now_s: float) -> None:
+        policy.started(member, now_s)
+        policy.ended(member, Outcome.OK, now_s, latency_s=0.01, in_flight=in_flight)
+
+    reply(5, 1.0)
+    assert queue_after_a_report_of(2, 1.5) == 5.0  # a reply's word stands
+    assert queue_after_a_report_of(9, 2.5) == 9.0
+    policy.started(member, 2.6)
+    policy.started(member, 2.7)
+    assert queue_after_a_report_of(4, 3.5) == 4.0
+    assert queue_after_a_report_of(0, 4.5) == 2.0  # own calls are facts
+    policy.ended(member, Outcome.OK, 4.6, latency_s=2.0, in_flight=7)
+    assert queue_after_a_report_of(3, 5.5) == 7.0
+    assert queue_after_a_report_of(8, 6.5) == 8.0
+    policy.ended(member, Outcome.FAILED, 6.6, latency_s=2.0)
+    assert queue_after_a_report_of(0, 7.5) >= 1.0  # a failure does not make a node look idle

@@ -42,7 +42,8 @@ class Member(Candidate):
     Transport: ``transport_failures`` in a row; ``ejections`` counts failed probes for the back-off; ``is_ejected``
     until a probe succeeds. ``is_blocked`` is what a pick looks at: ejected, and no panic.
 
-    ``is_doubted``: its last call failed, or none has succeeded yet.
+    ``is_doubted``: its last call failed, or none has succeeded yet. ``is_raised``: its queue is what a report said, and
+    no reply has come since.
 
     ``probe_at_s``: when a call that the plan would refuse may go through after all; infinite for nodes not shed.
     """
@@ -60,6 +61,7 @@ class Member(Candidate):
         "is_doubted",
         "is_ejected",
         "is_off_domain",
+        "is_raised",
         "is_warming",
         "kept",
         "log_odds",
@@ -108,6 +110,7 @@ class Member(Candidate):
         self.is_ejected = False
         self.is_blocked = False
         self.is_doubted = True
+        self.is_raised = False
         self.probe_at_s = math.inf
         self.probe_every_s = math.inf
         self.reason = NO_REASON

@@ -7,11 +7,11 @@ with a key, and ``_pick_free`` for one without.
 Without a key: four nodes drawn by p, and the one with the smallest q / p gets the call, on a tie the first drawn. p is
 the slow loop (what a node can carry), q the fast one (what it has to do right now). q is the in-flight count of the
 node's last *reply* plus what was sent since: every reply is a free probe and consumers learn at different moments.
-Reports pushed to all at once would make them herd, towards a short queue; so a report may only raise q. It is kept
-until the next reply (a drowning node answers nobody), and only halves every 15 s. Simulated, p99 of 20 nodes with
-neighbours and 100 consumers / of Prequal's test at 1.41: reports that do not touch q 1,157 / 1,693 ms, that raise it
-907 / 1,465. Once latency was an objective too (and three nodes were drawn), 716 / 878, and 981 / 895 where reports
-also lowered q by a third of the difference.
+Reports pushed to all at once would make them herd, towards a short queue; so a report may only raise q, or lower what a
+report has raised. q is kept until the next reply (a drowning node answers nobody), and only halves every 15 s.
+Simulated, p99 of 20 nodes with neighbours and 100 consumers / of Prequal's test at 1.41: reports that do not touch q
+1,157 / 1,693 ms, that raise it 907 / 1,465. Once latency was an objective too (and three nodes were drawn), 716 / 878,
+and 981 / 895 where reports also lowered q by a third of the difference.
 
 q / p and not (q + 1) / p: on an idle fleet the latter gives every draw to the node with the larger p, so that p = 3/4
 takes 15/16 of the calls, and two equal nodes' shares jump as soon as their p differ at all, which the slow loop then
@@ -253,6 +253,7 @@ class Dual(PolicyBase[Member]):
             # without what is under way now, the failing are the shortest queues of all until the next tick.
             mean = max(self._queue_mean, self.open_calls / max(1, len(self.eligible)))
             candidate.queue = max(kept_queue - 1.0, mean + 1.0, float(candidate.in_flight))
+        candidate.is_raised = False
         if not candidate.is_member:
             return
         self._queue_total += candidate.queue - kept_queue
@@ -283,6 +284,7 @@ class Dual(PolicyBase[Member]):
         if queue < own:
             queue = float(own)
         member.queue = queue
+        member.is_raised = False
         self._queue_total += queue - before
         self.open_calls -= 1
         window = member.window
@@ -317,12 +319,15 @@ class Dual(PolicyBase[Member]):
                 member.observe(deviation, signal.sampled_at_s, least_s, settings.evidence_reports)
 
     def _hear(self, member: Member, report: LoadReport) -> None:
-        """What a believed report says of the queue. It may only raise what is known: a short queue that all consumers
-        hear of at one moment makes them herd, a long one only makes them keep away."""
+        """What a believed report says of the queue. It may raise what is known, and lower what a report has raised:
+        a short queue that all consumers hear of at one moment makes them herd, a long one only makes them keep away. But
+        a node whose report fell into a burst, and that nobody calls for it, has no reply to put that right."""
         told = member.told_in_flight = float(report.in_flight or 0)
-        if told > member.queue and member.place >= 0:
-            self._queue_total += told - member.queue
-            member.queue = told
+        if member.place >= 0 and (told > member.queue or member.is_raised):
+            queue = max(told, float(member.in_flight))
+            self._queue_total += queue - member.queue
+            member.queue = queue
+            member.is_raised = True
         if report.calls_per_s is None:
             return
         member.answered_per_s = report.calls_per_s - (report.errors_per_s or 0.0)
