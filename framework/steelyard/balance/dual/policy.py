@@ -114,6 +114,7 @@ class Dual(PolicyBase[Member]):
         spread, ring = plan.keyed, plan.ring
         if spread is None or ring is None:
             self._is_keyed = True
+            self._utilization.calm()
             plan = self._replan(now_s)
             spread, ring = plan.keyed, plan.ring
             assert spread is not None

@@ -76,6 +76,13 @@ class DualSettings:
     domain: float = 0.05
     domain_settle: float = 0.025
     domain_floor: float = 0.02
+    # The same three once there are calls with a key, for which a step costs cold caches and not nothing. Simulated,
+    # fleet-1-2-4 after five minutes, seed 1: points of cache misses more than plain hashing has, load variance over
+    # plain hashing's, p99 in ms. As without keys (bound_sigmas 2) 1.4, .004 and 620; .08, .05 and 3 (bound_sigmas 4)
+    # .7, .007 and 682; these .5, .009 and 668 (bound_sigmas 4), .3, .011 and 703 (bound_sigmas 6).
+    keyed_domain: float = 0.10
+    keyed_domain_settle: float = 0.08
+    keyed_evidence_z: float = 3.0
     # Weights of nodes that could do without halve their log in this time, so that keys go home.
     decay_half_life_s: float = 90.0
     min_weight: float = 0.02
@@ -104,7 +111,9 @@ class DualSettings:
     # c of bounded load, and the standard deviations of Poisson noise on top: with c alone, a node with 4 expected
     # calls in flight is over its bound a fifth of the time by chance, and each time a cache is missed.
     bound: float = 1.25
-    bound_sigmas: float = 2.0
+    # Queues of machines that share their cores have a longer tail than Poisson's: at two a node in 25 is over its bound
+    # at any time and hardly slower for it. At six a hot key's node drowns (hot-key: 99.86 % success, 99.97 at 4.5).
+    bound_sigmas: float = 4.5
     # Nodes drawn for a call without a key, of which the one with the least queue per share gets it. Simulated, 2 seeds,
     # 20 nodes 1:2:4 with neighbours and 100 consumers / Prequal's test at 1.41 with 40 by 40, p99 in ms: 2 570 and 986,
     # 3 489 and 753, 4 509 and 755, 6 483 and 704. Picks of 2, 3 and 4 take 4.2, 5.7 and 8.0 times as long as
@@ -164,6 +173,9 @@ _RANGES = (
     ("domain", 0.0, 1.0),
     ("domain_settle", 0.0, 1.0),
     ("domain_floor", 0.0, 1.0),
+    ("keyed_domain", 0.0, 1.0),
+    ("keyed_domain_settle", 0.0, 1.0),
+    ("keyed_evidence_z", 0.0, 10.0),
     ("decay_half_life_s", 0.1, 1e6),
     ("hold_s", 0.0, 60.0),
     ("min_weight", 1e-6, 1.0),
@@ -181,4 +193,5 @@ _ORDERED = (
     ("min_explore", "max_explore"),
     ("probe_backoff_s", "max_probe_backoff_s"),
     ("domain_settle", "domain"),
+    ("keyed_domain_settle", "keyed_domain"),
 )

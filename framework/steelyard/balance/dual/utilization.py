@@ -82,6 +82,14 @@ class UtilizationLaw:
     def __init__(self, settings: DualSettings) -> None:
         self._settings = settings
         self._low, self._high = math.log(settings.min_weight), math.log(settings.max_weight)
+        self._outer, self._inner = settings.domain, settings.domain_settle
+        self._z = settings.evidence_z
+
+    def calm(self) -> None:
+        """From now on a step moves keys: wait for larger deviations, and for more certain ones."""
+        settings = self._settings
+        self._outer, self._inner = settings.keyed_domain, settings.keyed_domain_settle
+        self._z = settings.keyed_evidence_z
 
     def update(
         self,
@@ -122,7 +130,7 @@ class UtilizationLaw:
         has_stepped = has_stepped or bool(drowning)
         for member in warming:
             load = member.load.load
-            edge = load_ref + max(settings.domain * load_ref, settings.domain_floor)
+            edge = load_ref + max(self._outer * load_ref, settings.domain_floor)
             if load is not None and load > edge and member.load.sampled_at_s >= fresh_from_s:
                 self._step(member, load, load_ref, periods)
                 has_stepped = True
@@ -134,8 +142,8 @@ class UtilizationLaw:
         """All at once and with as little as possible per node: this is the part of the tick that grows with n."""
         settings = self._settings
         least = settings.domain_floor / max(ref, settings.domain_floor)
-        outer, inner = max(settings.domain, least), max(settings.domain_settle, least / 2)
-        certain = settings.evidence_z**2
+        outer, inner = max(self._outer, least), max(self._inner, least / 2)
+        certain = self._z**2
         has_stepped = is_decaying = False
         for member in fresh:
             count = member.deviations
@@ -226,6 +234,9 @@ class RatioLaw(UtilizationLaw):
 
     def _drowning(self, members: Sequence[Member], spread: Spread | None, queue_total: float) -> list[Member]:
         return []
+
+    def calm(self) -> None:
+        """The published law knows nothing of keys."""
 
     def _step(self, member: Member, load: float, ref: float, periods: float) -> None:
         floor = self._settings.domain_floor
