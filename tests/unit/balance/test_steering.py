@@ -213,7 +213,8 @@ def test_own_calls_count_at_once_with_and_without_keys() -> None:
             policy.started(member, 0.0)
         in_flight = [member.in_flight for member in policy.eligible]
         # Without a key nearly even; with one the home keeps what the bound lets it have and no more.
-        assert max(in_flight) <= (24 if key is None else 1 + 1.25 * 20 + 2 * 20**0.5 + 1)
+        most = 1 + policy.settings.bound * 20 + policy.settings.bound_sigmas * 20**0.5 + 1
+        assert max(in_flight) <= (24 if key is None else most)
         assert policy._queue_total == sum(member.queue for member in policy.eligible) == 80.0
 
 
