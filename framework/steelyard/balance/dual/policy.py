@@ -321,8 +321,8 @@ class Dual(PolicyBase[Member]):
 
     def _hear(self, member: Member, report: LoadReport) -> None:
         """What a believed report says of the queue. It may raise what is known, and lower what a report has raised:
-        a short queue that all consumers hear of at one moment makes them herd, a long one only makes them keep away. But
-        a node whose report fell into a burst, and that nobody calls for it, has no reply to put that right."""
+        a short queue that all consumers hear of at one moment makes them herd, a long one only makes them keep away. A
+        node whose report fell into a burst, and that is not called therefore, has no reply to put that right."""
         told = member.told_in_flight = float(report.in_flight or 0)
         if member.place >= 0 and (told > member.queue or member.is_raised):
             queue = max(told, float(member.in_flight))
