@@ -28,8 +28,8 @@ class Member(Candidate):
     domain with a neutral weight. ``held_until_s``: until then its load is not believed to show its full share; infinite
     while it is shed or warming.
 
-    Evidence: ``deviations`` reports since the last step said on average ``deviation_sum / deviations`` more than the
-    mean of all nodes, relative to it; ``noise`` is the variance of one such report about what it measures.
+    Evidence: ``reports`` since the last step said in sum ``excess_sum`` more than the mean of all nodes, which was in sum
+    ``mean_sum``; ``noise`` is the variance of one such excess about what it measures.
 
     Latency: its newest report told of ``told_in_flight`` calls and of ``answered_per_s``; ``pressure`` is what its
     utilization counts as, seen how long its calls take.
@@ -52,10 +52,9 @@ class Member(Candidate):
         "answered_per_s",
         "base",
         "deepest",
-        "deviation",
-        "deviation_sum",
-        "deviations",
         "ejections",
+        "excess",
+        "excess_sum",
         "held_until_s",
         "is_blocked",
         "is_doubted",
@@ -67,6 +66,7 @@ class Member(Candidate):
         "log_odds",
         "log_w",
         "log_w_then",
+        "mean_sum",
         "new_failed",
         "new_ok",
         "noise",
@@ -77,6 +77,7 @@ class Member(Candidate):
         "probe_at_s",
         "probe_every_s",
         "reason",
+        "reports",
         "salt",
         "sick_rate",
         "told_in_flight",
@@ -91,9 +92,9 @@ class Member(Candidate):
         self.base = 0.0
         self.log_w = self.log_w_then = 0.0
         self.is_off_domain = False
-        self.deviation = self.deviation_sum = 0.0
-        self.deviations = 0
-        self.noise = _FIRST_NOISE
+        self.excess = self.excess_sum = self.mean_sum = 0.0
+        self.reports = 0
+        self.noise = 0.0
         self.pressure = 0.0
         self.told_in_flight = self.answered_per_s = 0.0
         self.observed_at_s = -math.inf
@@ -125,30 +126,37 @@ class Member(Candidate):
         self.warm_from_s = now_s
         self.held_until_s = math.inf
 
-    def observe(self, deviation: float, at_s: float, least_s: float, most: int) -> None:
-        """A report, measured at *at_s*, said (load - mean) / mean. Reports less than *least_s* apart measure the same
-        second and count as one; after *most* of them the oldest fade.
+    def observe(self, load: float, mean: float, at_s: float, least_s: float, most: int) -> None:
+        """A report, measured at *at_s*, said *load*, where the nodes' *mean* is. Reports less than *least_s* apart
+        measure the same second and count as one; after *most* of them the oldest fade.
 
         The noise is half the mean square of the difference of successive reports (von Neumann 1941): a level that
-        drifts, or is simply wrong, does not count as noise.
+        drifts, or is simply wrong, does not count as noise. Both are kept in units of load and divided when they are
+        used: in the first second of traffic the mean is next to nothing, and a report relative to it was forty times
+        too much, which counted as evidence, and as noise, for half a minute.
         """
         if at_s - self.observed_at_s < least_s:
             return
+        excess = load - mean
         if self.observed_at_s > -math.inf:
-            change = deviation - self.deviation
+            change = excess - self.excess
             self.noise += _NOISE_GAIN * (0.5 * change * change - self.noise)
-        self.observed_at_s = at_s
-        self.deviation = deviation
-        if self.deviations < most:
-            self.deviations += 1
-            self.deviation_sum += deviation
         else:
-            self.deviation_sum += deviation - self.deviation_sum / most
+            self.noise = _FIRST_NOISE * mean * mean
+        self.observed_at_s = at_s
+        self.excess = excess
+        if self.reports < most:
+            self.reports += 1
+            self.excess_sum += excess
+            self.mean_sum += mean
+        else:
+            self.excess_sum += excess - self.excess_sum / most
+            self.mean_sum += mean - self.mean_sum / most
 
     def forget(self) -> None:
         """What was observed has had its effect, or says nothing any more."""
-        self.deviations = 0
-        self.deviation_sum = 0.0
+        self.reports = 0
+        self.excess_sum = self.mean_sum = 0.0
 
     def hold(self, now_s: float, hold_s: float) -> None:
         """Do not steer by load for *hold_s*, and then by what was measured in its last second."""

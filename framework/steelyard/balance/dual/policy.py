@@ -315,9 +315,8 @@ class Dual(PolicyBase[Member]):
             if signal.repeats == 1:
                 member.log_w_then = member.log_w
             if reference and signal.load is not None and member.held_until_s <= now_s:
-                deviation = member.pressure / reference - 1.0
                 least_s = 0.5 * settings.period_s
-                member.observe(deviation, signal.sampled_at_s, least_s, settings.evidence_reports)
+                member.observe(member.pressure, reference, signal.sampled_at_s, least_s, settings.evidence_reports)
 
     def _hear(self, member: Member, report: LoadReport) -> None:
         """What a believed report says of the queue. It may raise what is known, and lower what a report has raised:

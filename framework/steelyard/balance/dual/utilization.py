@@ -146,11 +146,11 @@ class UtilizationLaw:
         certain = self._z**2
         has_stepped = is_decaying = False
         for member in fresh:
-            count = member.deviations
+            count = member.reports
             if not count:
                 continue
-            total = member.deviation_sum
-            mean = total / count
+            total = member.excess_sum
+            mean = total / member.mean_sum
             edge = inner if member.is_off_domain else outer
             if -edge <= mean <= edge:
                 member.is_off_domain = False
