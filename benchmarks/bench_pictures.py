@@ -21,10 +21,7 @@ from matplotlib import colormaps, rcParams
 from matplotlib.figure import Figure
 
 from steelyard.balance import Candidate, Dice, Policy, make_policy
-from steelyard.sim import Scenario, variants
-from steelyard.sim.arrivals import draw_arrivals
-from steelyard.sim.call import Ending
-from steelyard.sim.world import World
+from steelyard.sim import Ending, Scenario, World, draw_arrivals, variants
 
 DOCS = Path(__file__).parent.parent / "docs" / "pictures"
 SICK, WELL, OTHER, QUIET = "#c0392b", "#7f8c8d", "#2471a3", "#d5dbdb"

@@ -32,7 +32,7 @@ class Module:
 
     @property
     def where(self) -> str:
-        return str(self.path.relative_to(ROOT))
+        return str(self.path.relative_to(ROOT) if self.path.is_relative_to(ROOT) else self.path)
 
     @property
     def is_package(self) -> bool:

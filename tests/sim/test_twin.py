@@ -14,8 +14,7 @@ from support.twin import Heard, dice_of, replayed, simulated
 from unit.sim.worlds import scenario
 
 from steelyard.balance import Policy, make_policy
-from steelyard.sim.arrivals import draw_arrivals
-from steelyard.sim.scenario import Scenario
+from steelyard.sim import Scenario, draw_arrivals
 
 SEED = 3
 POLICIES = [

@@ -14,8 +14,7 @@ from support.twin import KEY, STEP, Heard, Told, simulated
 from steelyard.balance import Policy
 from steelyard.cluster import ChannelPool, ClusterInvoker, Directory, Failover, control_loop
 from steelyard.model import Invocation, LoadReport, Reply
-from steelyard.sim.arrivals import Arrivals
-from steelyard.sim.scenario import Scenario
+from steelyard.sim import Arrivals, Scenario
 from steelyard.testing import EmulatedDevice
 from steelyard.wire import Listener
 from steelyard_registry import Node

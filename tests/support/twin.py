@@ -22,10 +22,7 @@ from steelyard.cluster import ChannelPool, ClusterInvoker, Directory, Failover
 from steelyard.errors import RemoteError
 from steelyard.guard import RetryBudget
 from steelyard.model import Invocation, LoadReport, MethodSpec, Outcome, Reply
-from steelyard.sim.arrivals import Arrivals
-from steelyard.sim.sampling import stream
-from steelyard.sim.scenario import Scenario
-from steelyard.sim.world import World
+from steelyard.sim import Arrivals, Scenario, World, stream
 from steelyard.wire import Channel, Listener
 from steelyard_registry import Feed, Node, Registry, ServiceKey
 

@@ -1,5 +1,7 @@
 """The simulator: the very same balance and guard objects in virtual time, against fleets nobody has at hand."""
 
+from .arrivals import Arrivals, draw_arrivals
+from .call import Ending
 from .compare import Difference, Table, Verdict, judge
 from .contender import contenders, everybody
 from .ledger import page, rounded
@@ -9,22 +11,28 @@ from .picture import check_picture, draw
 from .reading import SHIPPED, load_scenario, scenario_names, variants
 from .report import notes_in, regenerate, rewrite
 from .run import Job, Result, plan, run, run_all
+from .sampling import stream
 from .scenario import Gate, Scenario
 from .table import gate_rows, plain, rows
+from .world import World
 
 __all__ = [
     "METRICS",
     "SHIPPED",
+    "Arrivals",
     "Difference",
+    "Ending",
     "Gate",
     "Job",
     "Result",
     "Scenario",
     "Table",
     "Verdict",
+    "World",
     "check_picture",
     "contenders",
     "draw",
+    "draw_arrivals",
     "everybody",
     "gate_rows",
     "judge",
@@ -41,5 +49,6 @@ __all__ = [
     "run",
     "run_all",
     "scenario_names",
+    "stream",
     "variants",
 ]

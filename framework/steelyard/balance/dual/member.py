@@ -28,8 +28,8 @@ class Member(Candidate):
     domain with a neutral weight. ``held_until_s``: until then its load is not believed to show its full share; infinite
     while it is shed or warming.
 
-    Evidence: ``reports`` since the last step said in sum ``excess_sum`` more than the mean of all nodes, which was in sum
-    ``mean_sum``; ``noise`` is the variance of one such excess about what it measures.
+    Evidence: ``reports`` since the last step said in sum ``excess_sum`` more than the mean of all nodes, which was in
+    sum ``mean_sum``; ``noise`` is the variance of one such excess about what it measures.
 
     Latency: its newest report told of ``told_in_flight`` calls and of ``answered_per_s``; ``pressure`` is what its
     utilization counts as, seen how long its calls take.

@@ -117,7 +117,7 @@ class DualSettings:
     # Nodes drawn for a call without a key, of which the one with the least queue per share gets it. Simulated, 2 seeds,
     # 20 nodes 1:2:4 with neighbours and 100 consumers / Prequal's test at 1.41 with 40 by 40, p99 in ms: 2 570 and 986,
     # 3 489 and 753, 4 509 and 755, 6 483 and 704. Picks of 2, 3 and 4 take 4.2, 5.7 and 8.0 times as long as
-    # random.choice at 1,000 nodes.
+    # random.choice at 1,000 nodes. Never more than a quarter of the nodes.
     choices: int = 4
     # Calls that take this many times as long as the fleet's mean make a node count as proportionally more loaded (see
     # ``latency``). Simulated, ``slow-pair``, 2 seeds, p99: 2 216, 3 221, 4 231, off 271; unequal hardware is rarely
