@@ -106,11 +106,20 @@ def test_failures_are_no_answers() -> None:
     assert policy.eligible[0].answered_per_s == pytest.approx(1.0)
 
 
-@given(st.floats(0.0, 1.5), st.floats(0.0, 1e6), st.floats(1.0, 100.0))
+def test_a_full_node_beside_nodes_with_room_is_too_full_however_quick_it_is() -> None:
+    """A machine with a neighbour: its calls are quicker than the devices' and it would have been given ever more."""
+    assert counted(1.0, 0.3, 4.0, mean=0.6) == 1.0
+    assert counted(1.0, 0.3, 4.0, mean=0.95) == 0.5
+    policy = dual()
+    now_s = periods(policy, 30, lambda at: (0.95, 2, 100.0) if at == 0 else (0.6, 10, 50.0))
+    assert share(policy, now_s) < 1 / 8
+
+
+@given(st.floats(0.0, 1.5), st.floats(0.0, 1e6), st.floats(1.0, 100.0), st.floats(0.0, 2.0))
 def test_below_full_a_load_only_ever_counts_as_more_and_never_without_bound(
-    load: float, relative: float, slow: float
+    load: float, relative: float, slow: float, mean: float
 ) -> None:
-    what = counted(load, relative, slow)
+    what = counted(load, relative, slow, mean)
     assert 0.0 <= what <= 4.0 * max(load, 0.5)
     if load < FULL:
         assert what >= load

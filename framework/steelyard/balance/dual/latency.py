@@ -6,7 +6,7 @@ whose every call takes sixteen times as long is at its mean utilization a part o
 call takes at a node, over the calls' mean time in the fleet,
 
     utilization below ``FULL``      load * max(1, W / slow)       slow = 4: unequal hardware is no fault
-    at or above it                  min(load, 1) * W              within [1/2, 2]
+    at or above it                  min(load, 1) * W              within [1/2, 2]; [1, 2] while the mean node has room
 
 W is told and not measured: in_flight / answered per second of the node's own report (Little 1961: L = lambda * W).
 Every consumer hears of every node once a second that way, however seldom it calls it; its own latencies are too few
@@ -27,6 +27,10 @@ from __future__ import annotations
 # succeed (a second's measurement of a full node varies by 3 %); ``busy-share`` p99 626 and 576 ms.
 FULL = 0.9
 _LEAST_FULL, _MOST_FULL = 0.5, 2.0
+# A full node whose calls are quick may carry more only where the others are full as well; beside nodes with room it is
+# simply too full. Between these mean loads the one becomes the other (``bench_fleet``: a machine with a neighbour stood
+# at .84 beside devices at .55, because its calls were quicker than theirs).
+_ROOM = 0.75
 _MOST_SLOW = 4.0
 _LEAST_RATE = 0.5  # calls/s: a node that answered nothing in a second is not infinitely slow
 
@@ -36,8 +40,11 @@ def seconds(in_flight: float, answered_per_s: float) -> float:
     return in_flight / max(answered_per_s, _LEAST_RATE)
 
 
-def counted(load: float, relative: float, slow: float) -> float:
-    """What *load* counts as where a call takes *relative* times the fleet's mean, and *slow* times is too long."""
+def counted(load: float, relative: float, slow: float, mean: float) -> float:
+    """What *load* counts as where a call takes *relative* times the fleet's mean, and *slow* times is too long.
+    *mean* is the mean utilization."""
     if load >= FULL:
-        return min(load, 1.0) * min(_MOST_FULL, max(_LEAST_FULL, relative))
+        fullness = min(1.0, max(0.0, (mean - _ROOM) / (FULL - _ROOM)))
+        least = 1.0 - (1.0 - _LEAST_FULL) * fullness
+        return min(load, 1.0) * min(_MOST_FULL, max(least, relative))
     return load * min(_MOST_SLOW, relative / slow) if relative > slow else load

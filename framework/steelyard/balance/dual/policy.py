@@ -340,7 +340,8 @@ class Dual(PolicyBase[Member]):
         member.answered_per_s = report.calls_per_s - (report.errors_per_s or 0.0)
         if self._told_s:
             relative = latency.seconds(told, member.answered_per_s) / self._told_s
-            member.pressure = latency.counted(member.load.raw, relative, self.settings.slow_latency)
+            mean = self._load_ref or 0.0
+            member.pressure = latency.counted(member.load.raw, relative, self.settings.slow_latency, mean)
 
     def _note_stream(self, member: Member, now_s: float) -> None:
         """A report stream that begins anew, on a node that answered nothing meanwhile, is a process that restarted."""
