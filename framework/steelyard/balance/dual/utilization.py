@@ -84,10 +84,12 @@ class UtilizationLaw:
         self._low, self._high = math.log(settings.min_weight), math.log(settings.max_weight)
         self._outer, self._inner = settings.domain, settings.domain_settle
         self._z = settings.evidence_z
+        self._is_calm = False
 
     def calm(self) -> None:
         """From now on a step moves keys: wait for larger deviations, and for more certain ones."""
         settings = self._settings
+        self._is_calm = True
         self._outer, self._inner = settings.keyed_domain, settings.keyed_domain_settle
         self._z = settings.keyed_evidence_z
 
@@ -168,8 +170,8 @@ class UtilizationLaw:
         return has_stepped, is_decaying
 
     def _drowning(self, members: Sequence[Member], spread: Spread | None, queue_total: float) -> list[Member]:
-        if spread is None:
-            return []
+        if spread is None or self._is_calm:
+            return []  # keys are not moved for a queue, which bounded load passes by
         base, ratio = spread.base, spread.ratio
         found = []
         for member in members:
