@@ -18,13 +18,17 @@ settings.load_profile("steelyard")
 # Folders whose tests neither fill the machine nor compare times. All others, new ones too, run one after another:
 # they start processes, or measure one way beside another, and would measure each other.
 SIDE_BY_SIDE = frozenset({"architecture", "conformance", "sim", "typing", "unit"})
-MEASURES_THE_MACHINE = TESTS / "unit" / "hardware"
+MEASURES_THE_MACHINE = (
+    TESTS / "unit" / "hardware",
+    TESTS / "unit" / "registry" / "test_embedded_hostile.py",
+    TESTS / "unit" / "wire" / "test_hostile_peers.py",
+)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         folder = item.path.relative_to(TESTS).parts[0]
-        if folder not in SIDE_BY_SIDE or item.path.is_relative_to(MEASURES_THE_MACHINE):
+        if folder not in SIDE_BY_SIDE or any(map(item.path.is_relative_to, MEASURES_THE_MACHINE)):
             item.add_marker(pytest.mark.alone)
 
 

@@ -18,6 +18,7 @@ from support.wires import Handler, until
 from support.wires import call as invocation
 from unit.wire.hostile import PEERS, SocketPeer, call, hello
 
+from steelyard.errors import Unavailable
 from steelyard.wire import Channel, LaneConnector, Listener, WireLimits
 from steelyard.wire.frames import Answer, Drain, Fail, encode, packet
 
@@ -64,6 +65,18 @@ sys.stdin.readline()
 """
 
 
+async def served_soon(listener: Listener, carrier: str) -> None:
+    """Among strangers whose connections are still being accepted, an honest one may lose its place to a later one: it
+    comes again, as every channel does, and must get in within seconds."""
+    async with asyncio.timeout(10):
+        while True:
+            try:
+                async with honest(listener, carrier):
+                    return
+            except Unavailable:
+                await asyncio.sleep(0.2)
+
+
 @pytest.mark.parametrize("carrier", CARRIERS)
 @pytest.mark.parametrize("count", [400, pytest.param(10_000, marks=[pytest.mark.slow, pytest.mark.timeout(600)])])
 async def test_a_crowd_that_says_nothing(carrier: str, count: int) -> None:
@@ -78,8 +91,7 @@ async def test_a_crowd_that_says_nothing(carrier: str, count: int) -> None:
             assert crowd.stdout is not None
             made = int(await asyncio.to_thread(crowd.stdout.readline))
             assert made >= count * 0.9
-            async with honest(listener, carrier):
-                pass
+            await served_soon(listener, carrier)
             assert rss_bytes() - before_bytes < max(32 << 20, count * 30_000)
             if carrier == "tcp":
                 await until(lambda: listener.connections == 0, within_s=30)
