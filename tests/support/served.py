@@ -29,7 +29,7 @@ class Sums:
         await asyncio.sleep(seconds)
         return "done"
 
-    @method
+    @method(idempotent=True)
     async def process(self) -> int:
         return os.getpid()
 

@@ -114,17 +114,21 @@ class Workers:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self.stop)
         reading, writing = os.pipe()
+        given_up: BaseException | None = None
         try:
             async with asyncio.TaskGroup() as group:
                 keeping = [group.create_task(self._keep(worker, reading)) for worker in self._workers]
                 group.create_task(self._end_when_asked(keeping))
         except* WorkersFailed as failed:
-            raise failed.exceptions[0] from None
+            # Not raised from here: early releases of Python 3.11 would put it into a group again.
+            given_up = failed.exceptions[0]
         finally:
             os.close(writing)
             os.close(reading)
             for number in (signal.SIGTERM, signal.SIGINT):
                 loop.remove_signal_handler(number)
+        if given_up is not None:
+            raise given_up
 
     async def _end_when_asked(self, keeping: Sequence[asyncio.Task[None]]) -> None:
         await self._stopping.wait()

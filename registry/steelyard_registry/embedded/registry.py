@@ -106,14 +106,15 @@ class EmbeddedRegistry(Backend):
         worker = self._require_worker()
         interface = service.interface
 
-        def watch() -> Lists:
-            worker.watched.add(interface)
-            return worker.lists((interface,))
-
         feed = Feed(service, on_close=self._drop)
+
+        def watch() -> None:
+            worker.watched.add(interface)
+            worker.tell(self._show, worker.lists((interface,)), feed)
+
         self._feeds.add(feed)
         try:
-            self._show(await worker.send(watch), only=feed)
+            await worker.send(watch)
         except BaseException:
             self._feeds.discard(feed)
             raise
@@ -161,14 +162,15 @@ class EmbeddedRegistry(Backend):
         worker = self._require_worker()
         path = f"{group}/{key}"
 
-        def watch() -> Lists:
-            worker.documents.add(path)
-            return worker.lists(documents=(path,))
-
         rule = Rule(key, group, on_close=self._drop_rule)
+
+        def watch() -> None:
+            worker.documents.add(path)
+            worker.tell(rule.publish, worker.store.document(path))
+
         self._rules.add(rule)
         try:
-            rule.publish((await worker.send(watch)).documents[path])
+            await worker.send(watch)
         except BaseException:
             self._rules.discard(rule)
             raise
@@ -186,7 +188,7 @@ class EmbeddedRegistry(Backend):
             await worker.send(lambda: worker.documents.discard(path))
 
     def _show(self, lists: Lists | None, only: Feed | None = None) -> None:
-        feeds = [only] if only else list(self._feeds)
+        feeds = [feed for feed in self._feeds if only is None or feed is only]
         rules = [] if only else list(self._rules)
         if lists is None:
             views: list[Feed | Rule] = [*feeds, *rules]

@@ -80,11 +80,11 @@ class Worker:
             try:
                 result = job()
             except sqlite3.Error as error:
-                self._post(_fail, future, explained(self.store.path, error))
+                self.tell(_fail, future, explained(self.store.path, error))
             except Exception as error:
-                self._post(_fail, future, error)
+                self.tell(_fail, future, error)
             else:
-                self._post(_succeed, future, result)
+                self.tell(_succeed, future, result)
 
         self._jobs.put(run)
         return future
@@ -144,7 +144,7 @@ class Worker:
             self._publish()
 
     def _publish(self) -> None:
-        self._post(self._on_lists, self.lists(self.watched, self.documents))
+        self.tell(self._on_lists, self.lists(self.watched, self.documents))
 
     def lists(self, interfaces: Iterable[str] = (), documents: Iterable[str] = ()) -> Lists:
         """On the thread: what the file says now."""
@@ -168,7 +168,7 @@ class Worker:
                 self._failing.add(name)
                 log.warning("embedded registry %s: %s fails, will be tried on: %s", self.store.path, name, error)
                 if name == "poll":
-                    self._post(self._on_lists, None)
+                    self.tell(self._on_lists, None)
         except Exception:  # a defect must not end the heartbeats
             log.exception("embedded registry %s: unexpected error in %s", self.store.path, name)
         else:
@@ -176,7 +176,9 @@ class Worker:
                 self._failing.discard(name)
                 log.warning("embedded registry %s: %s works again", self.store.path, name)
 
-    def _post(self, function: Callable[..., None], *arguments: Any) -> None:
+    def tell(self, function: Callable[..., None], *arguments: Any) -> None:
+        """From the thread: have *function* called on the loop, in the order in which the thread has looked. The result
+        of a job wakes whoever waits for it a turn later: what a look found would then come after the next look's."""
         try:
             self._loop.call_soon_threadsafe(function, *arguments)
         except RuntimeError:  # the loop has ended without closing the registry: nobody is left to tell

@@ -118,13 +118,7 @@ class ApplicationRegistry(Backend):
         session = self._require_session()
         feed = Feed(service, on_close=self._drop)
         watch = self._watches[feed] = ApplicationWatch(session, self._place, feed)
-        watch.start()
-        try:
-            if not session.is_connected or not await watch.first_pass(ANSWER_WAIT_S):
-                feed.mark_stale()
-        except BaseException:
-            await asyncio.shield(asyncio.ensure_future(feed.close()))
-            raise
+        await watch.start_for(feed, ANSWER_WAIT_S)
         return feed
 
     async def services(self) -> tuple[str, ...]:

@@ -12,6 +12,7 @@ import asyncio
 import logging
 import random
 from abc import ABC, abstractmethod
+from typing import Protocol
 
 from kazoo.exceptions import KazooException
 from kazoo.protocol.states import EventType
@@ -24,6 +25,14 @@ log = logging.getLogger(__name__)
 
 _RETRY_S = 0.2
 _REFUSED_S = 5.0
+
+
+class View(Protocol):
+    """What a reconciler keeps true for somebody: a list, a document."""
+
+    def mark_stale(self) -> object: ...
+
+    async def close(self) -> None: ...
 
 
 class Reconciler(ABC):
@@ -53,6 +62,17 @@ class Reconciler(ABC):
         if done:
             self._first.result()
         return bool(done)
+
+    async def start_for(self, view: View, wait_s: float) -> None:
+        """Starts, and waits for *view*'s first content; stale is what has none. A caller who gives up, or whom the
+        server refuses, leaves no view behind."""
+        self.start()
+        try:
+            if not self._session.is_connected or not await self.first_pass(wait_s):
+                view.mark_stale()
+        except BaseException:
+            await asyncio.shield(asyncio.ensure_future(view.close()))
+            raise
 
     async def cancel(self) -> None:
         """Idempotent. The task has ended when this returns."""

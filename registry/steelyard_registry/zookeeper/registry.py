@@ -205,13 +205,7 @@ class ZooKeeperRegistry(Backend):
         session = self._require_session()
         rule = Rule(key, group, on_close=self._drop_rule)
         watch = self._rules[rule] = DocumentWatch(session, self._place, rule)
-        watch.start()
-        try:
-            if not session.is_connected or not await watch.first_pass(ANSWER_WAIT_S):
-                rule.mark_stale()
-        except BaseException:
-            await asyncio.shield(asyncio.ensure_future(rule.close()))
-            raise
+        await watch.start_for(rule, ANSWER_WAIT_S)
         return rule
 
     async def publish_rule(self, key: str, text: str | None, group: str = GROUP) -> None:
@@ -232,13 +226,7 @@ class ZooKeeperRegistry(Backend):
         session = self._require_session()
         view = RuleUrlsView(interface, category, self._drop_rule_urls)
         watch = self._rule_urls[view] = RuleUrlsWatch(session, self._place, view)
-        watch.start()
-        try:
-            if not session.is_connected or not await watch.first_pass(ANSWER_WAIT_S):
-                view.mark_stale()
-        except BaseException:
-            await asyncio.shield(asyncio.ensure_future(view.close()))
-            raise
+        await watch.start_for(view, ANSWER_WAIT_S)
         return view
 
     async def _drop_rule_urls(self, view: RuleUrlsView) -> None:

@@ -13,12 +13,15 @@ import sys
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from steelyard_registry import Node, Registry, RegistryError, ServiceKey, Snapshot, Subscription, open_registry
 from steelyard_registry.embedded import filesystem, repair_file
 from steelyard_registry.embedded.filesystem import filesystem_of
+from steelyard_registry.embedded.store import Store
+from steelyard_registry.url import provider_url
 
 LIVENESS_S = 60.0
 LEASE_S = 0.9
@@ -163,6 +166,37 @@ async def test_a_network_file_system_is_named(
 def test_what_the_kernel_says_of_this_machine() -> None:
     assert filesystem_of(Path("/proc")) in ("proc", "")
     assert filesystem_of(Path("/nowhere/at/all")) == ""
+
+
+@pytest.mark.parametrize("what", ["nodes", "document"])
+async def test_a_change_behind_a_subscribers_first_look_is_not_lost(path: Path, what: str) -> None:
+    """The look that a subscription begins with, and the next one, reach the loop together. The older must not be shown
+    over the newer: until the next change nobody would put that right."""
+    newcomer = replace(NODE, host="10.9.9.9")
+    async with open_registry(f"embedded://{path}?lease_s=3") as registry:
+        store = registry._worker.store  # type: ignore[attr-defined]
+        look = getattr(store, what)
+
+        def look_and_change(at: str) -> Any:
+            found = look(at)
+            delattr(store, what)
+            other = Store(path, 3.0)
+            other.open()
+            other.put("newcomer", newcomer.interface, provider_url(newcomer))
+            other.put_document("steelyard/one", "newer")
+            other.close()
+            return found
+
+        setattr(store, what, look_and_change)
+        async with asyncio.timeout(2):
+            if what == "nodes":
+                view = await registry.subscribe(CTR)
+                while view.snapshot.nodes != (newcomer,):
+                    await view.changed(view.snapshot.version)
+            else:
+                rule = await registry.rule("one", "steelyard")
+                while rule.document.text != "newer":
+                    await asyncio.sleep(0.05)
 
 
 CROWD = """

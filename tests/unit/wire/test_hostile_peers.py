@@ -66,7 +66,7 @@ sys.stdin.readline()
 
 
 async def served_soon(listener: Listener, carrier: str) -> None:
-    """Among strangers whose connections are still being accepted, an honest one may lose its place to a later one: it
+    """While the strangers still have their time, the newest comer is closed (``wire.strangers``), honest or not. It
     comes again, as every channel does, and must get in within seconds."""
     async with asyncio.timeout(10):
         while True:
