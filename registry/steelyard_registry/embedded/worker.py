@@ -176,7 +176,7 @@ class Worker:
                 self._failing.discard(name)
                 log.warning("embedded registry %s: %s works again", self.store.path, name)
 
-    def tell(self, function: Callable[..., None], *arguments: Any) -> None:
+    def tell(self, function: Callable[..., object], *arguments: Any) -> None:
         """From the thread: have *function* called on the loop, in the order in which the thread has looked. The result
         of a job wakes whoever waits for it a turn later: what a look found would then come after the next look's."""
         try:

@@ -10,6 +10,7 @@ import re
 import sqlite3
 import subprocess
 import sys
+import time
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
@@ -172,7 +173,7 @@ def test_what_the_kernel_says_of_this_machine() -> None:
 async def test_a_change_behind_a_subscribers_first_look_is_not_lost(path: Path, what: str) -> None:
     """The look that a subscription begins with, and the next one, reach the loop together. The older must not be shown
     over the newer: until the next change nobody would put that right."""
-    newcomer = replace(NODE, host="10.9.9.9")
+    newcomer, loop = replace(NODE, host="10.9.9.9"), asyncio.get_running_loop()
     async with open_registry(f"embedded://{path}?lease_s=3") as registry:
         store = registry._worker.store  # type: ignore[attr-defined]
         look = getattr(store, what)
@@ -180,6 +181,7 @@ async def test_a_change_behind_a_subscribers_first_look_is_not_lost(path: Path, 
         def look_and_change(at: str) -> Any:
             found = look(at)
             delattr(store, what)
+            loop.call_soon_threadsafe(time.sleep, 0.3)  # until both looks wait for it
             other = Store(path, 3.0)
             other.open()
             other.put("newcomer", newcomer.interface, provider_url(newcomer))
