@@ -16,20 +16,29 @@ settings.register_profile("steelyard", deadline=None)
 settings.load_profile("steelyard")
 
 
-# Folders whose tests neither fill the machine nor compare times. All others, new ones too, run one after another:
-# they start processes, or measure one way beside another, and would measure each other.
-SIDE_BY_SIDE = frozenset({"architecture", "conformance", "sim", "typing", "unit"})
-MEASURES_THE_MACHINE = (
-    TESTS / "unit" / "hardware",
-    TESTS / "unit" / "registry" / "test_embedded_hostile.py",
-    TESTS / "unit" / "wire" / "test_hostile_peers.py",
+# Tests that neither fill the machine nor compare times: they compute, or wait for others' answers. All others, new ones
+# too, run one after another: they start fleets, or measure one way beside another, and would measure each other.
+SIDE_BY_SIDE = (
+    "architecture",
+    "conformance",
+    "integration/test_bad_input.py",
+    "integration/test_compression.py",
+    "integration/test_interop_",
+    "integration/test_security.py",
+    "integration/test_standard_services.py",
+    "integration/test_tls.py",
+    "integration/test_zookeeper_",
+    "sim",
+    "typing",
+    "unit",
 )
+BY_THEMSELVES = ("unit/hardware", "unit/registry/test_embedded_hostile.py", "unit/wire/test_hostile_peers.py")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        folder = item.path.relative_to(TESTS).parts[0]
-        if folder not in SIDE_BY_SIDE or any(map(item.path.is_relative_to, MEASURES_THE_MACHINE)):
+        place = item.path.relative_to(TESTS).as_posix()
+        if not place.startswith(SIDE_BY_SIDE) or place.startswith(BY_THEMSELVES):
             item.add_marker(pytest.mark.alone)
 
 
