@@ -110,8 +110,11 @@ class Connection:
         """A packet has left."""
 
     def _wake(self) -> None:
-        """There may be something to write."""
-        if self._is_idle:
+        """There may be something to write. A link is written to at once when a crowd has gathered enough for it."""
+        if not self._is_idle:
+            if self._link is not None and self._outbox.is_burst:
+                self._flush()
+        else:
             self._is_idle = False
             if self._idle_writer is None:
                 self._loop.call_soon(self._flush)

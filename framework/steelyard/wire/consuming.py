@@ -66,7 +66,7 @@ class ConsumerConnection(Connection):
         """Sends a call; its answer comes to the future ``.token``. Raises the RpcError of a refused call. Who leaves
         before the answer has to say so (``abandon``)."""
         call = self._side.call(self._loop.create_future(), invocation, now_s)
-        if self._is_idle:
+        if self._is_idle or self._outbox.is_burst:
             self._wake()
         if invocation.deadline_at < self._armed_at:
             self._arm()

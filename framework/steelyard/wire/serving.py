@@ -267,7 +267,7 @@ class ProviderConnection(Connection):
             if self._inbound:
                 self._leave(call_id)
             side.finished(call_id)
-            if self._is_idle:
+            if self._is_idle or self._outbox.is_burst:
                 self._wake()
             if self._acceptor.is_draining:
                 self._acceptor.check_calm()

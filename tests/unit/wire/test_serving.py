@@ -55,6 +55,7 @@ async def served(
 
 # No heartbeat comes to the rescue of what should have happened without one.
 PATIENT = WireLimits(heartbeat_interval_s=3600)
+A_FEW = 24  # calls that leave together; more of them leave in quanta
 METHODS = ["echo", "block", "wait", "stubborn", "large", "drip", "flood"]
 
 
@@ -69,10 +70,22 @@ async def hear_all(carrier: MemoryCarrier, count: int) -> list[AnyFrame]:
     return frames
 
 
-async def test_calls_of_one_packet_are_answered_in_one_packet() -> None:
+async def test_a_few_calls_of_one_packet_are_answered_in_one_packet() -> None:
+    async with served(Handler()) as (_, mine):
+        await say(mine, *(a_call(number, "echo", body=b"%d" % number) for number in range(1, A_FEW + 1)))
+        answers = await hear(mine)
+        assert [frame.body for frame in answers if isinstance(frame, Answer)] == [
+            b"%d" % number for number in range(1, A_FEW + 1)
+        ]
+
+
+async def test_a_crowd_is_answered_in_quanta() -> None:
+    """So that its consumer is at work again before the last of it is answered."""
     async with served(Handler()) as (_, mine):
         await say(mine, *(a_call(number, "echo", body=b"%d" % number) for number in range(1, 51)))
-        answers = await hear(mine)
+        first = await hear(mine)
+        assert 0 < len(first) < 50
+        answers = first + await hear_all(mine, 50 - len(first))
         assert [frame.body for frame in answers if isinstance(frame, Answer)] == [b"%d" % n for n in range(1, 51)]
 
 

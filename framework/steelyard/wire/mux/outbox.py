@@ -15,6 +15,15 @@ from collections.abc import Callable
 from ..frames import FRAMES_PER_PACKET, PONG, packet
 
 PACKET_BYTES = 128 * 1024
+# What a crowd has put in one turn of the loop leaves in quanta, so that the other end begins with the first calls while
+# this one still makes the last. In one packet, both ends would wait for one another in turn, and a core of two would be
+# idle. 64 callers, one core for each end, calls/s over tcp with 4, 8, 16, 32 and no quanta: 45,200, 54,200, 59,500,
+# 48,800 and 27,800; over gRPC, whose messages cost more, with 16, 24, 32 and none: 39,100, 42,000, 37,200 and 22,400.
+BURST_FRAMES = 16
+MESSAGE_FRAMES = 24
+# Of a larger crowd a part is enough to keep the other end busy, and each message has a price of its own.
+_MESSAGE_PART = 4
+_MOST_FRAMES = FRAMES_PER_PACKET - 64
 # A body above this is sent in parts of this size. Smaller parts cost more than they give: below 32 KiB the work for a
 # part shows, and above 128 KiB a small call feels the copying of one.
 PART_BYTES = 64 * 1024
@@ -80,6 +89,11 @@ class Outbox:
         if call_id:
             self._last_id = call_id
 
+    @property
+    def is_burst(self) -> bool:
+        """A crowd's calls are gathering. (Where large bodies wait, their parts are what paces the writer.)"""
+        return len(self._frames) >= BURST_FRAMES and not self._bodies
+
     def put_in_order(self, id_: int, frame: bytes, body: Piece | None = None) -> None:
         """Queues a frame that must not overtake what waits of call *id_*, and then *body* in parts."""
         bodies = self._bodies.get(id_)
@@ -136,13 +150,19 @@ class Outbox:
         return bodies is None or bodies.call_id == 0
 
     def take(self) -> bytes | None:
-        """The next packet, or None when nothing waits."""
-        pieces, count, _ = self.take_pieces()
+        """The next packet, or None when nothing waits: the first quantum of what a crowd has put."""
+        waiting = len(self._frames)
+        most = max(MESSAGE_FRAMES, waiting // _MESSAGE_PART)
+        pieces, count, _ = self.take_pieces(most) if waiting > most else self.take_pieces()
         return packet(pieces, count) if count else None
 
-    def take_pieces(self) -> tuple[list[Piece], int, int]:
-        """The next packet's frames in pieces, how many frames they are, and how many bytes."""
-        pieces, size = self._take_all() if self.queued_bytes <= PACKET_BYTES else self._take_some()
+    def take_pieces(self, most: int = _MOST_FRAMES) -> tuple[list[Piece], int, int]:
+        """The next packet's frames in pieces, how many frames they are, and how many bytes. *most*: so many of those
+        that ``put`` has queued."""
+        if most < _MOST_FRAMES or self.queued_bytes > PACKET_BYTES:
+            pieces, size = self._take_some(min(most, _MOST_FRAMES))
+        else:
+            pieces, size = self._take_all()
         count = len(pieces)
         if self._is_pong_due:
             self._is_pong_due = False
@@ -178,10 +198,10 @@ class Outbox:
         self.handed_id = self._last_id
         return pieces, size
 
-    def _take_some(self) -> tuple[list[Piece], int]:
+    def _take_some(self, most: int = _MOST_FRAMES) -> tuple[list[Piece], int]:
         queue, total = self._frames, 0
         pieces: list[Piece] = []
-        while queue and len(pieces) < FRAMES_PER_PACKET - 64:
+        while queue and len(pieces) < most:
             call_id, frame = queue[0]
             if pieces and total + len(frame) > PACKET_BYTES:
                 break

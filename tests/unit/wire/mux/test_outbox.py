@@ -20,7 +20,7 @@ from steelyard.wire.frames import (
     parse,
 )
 from steelyard.wire.mux import Outbox
-from steelyard.wire.mux.outbox import PACKET_BYTES
+from steelyard.wire.mux.outbox import BURST_FRAMES, MESSAGE_FRAMES, PACKET_BYTES
 
 
 def taken(outbox: Outbox) -> list[object]:
@@ -39,6 +39,22 @@ def test_what_waits_leaves_together_and_in_order() -> None:
     assert taken(outbox) == [Ping(), Drain()]
     assert not outbox.is_waiting
     assert outbox.queued_bytes == 0
+
+
+@given(st.integers(1, 3000))
+def test_a_crowd_leaves_in_quanta_that_grow_with_it(crowd: int) -> None:
+    outbox = Outbox()
+    for number in range(1, crowd + 1):
+        outbox.put(encode(Cancel(number)))
+        assert outbox.is_burst == (number >= BURST_FRAMES)
+    sizes, left = [], []
+    while found := taken(outbox):
+        sizes.append(len(found))
+        left += found
+    assert left == [Cancel(number) for number in range(1, crowd + 1)]
+    assert sizes[0] == min(crowd, max(MESSAGE_FRAMES, crowd // 4))
+    assert len(sizes) < 5 + crowd // MESSAGE_FRAMES  # each message has its price
+    assert len(sizes) <= 20
 
 
 def test_large_frames_are_cut_into_packets() -> None:
