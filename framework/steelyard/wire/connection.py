@@ -109,17 +109,21 @@ class Connection:
     def _after_writing(self) -> None:
         """A packet has left."""
 
-    def _wake(self) -> None:
-        """There may be something to write. A link is written to at once when a crowd has gathered enough for it."""
+    def _wake(self, *, is_lone: bool = False) -> None:
+        """There may be something to write. A link is written to in this turn of the loop where nobody is there to share
+        the packet (*is_lone*), and where a crowd has gathered enough for one; else at the end of the turn."""
         if not self._is_idle:
             if self._link is not None and self._outbox.is_burst:
                 self._flush()
-        else:
-            self._is_idle = False
-            if self._idle_writer is None:
-                self._loop.call_soon(self._flush)
-            elif not self._idle_writer.done():
+            return
+        self._is_idle = False
+        if self._idle_writer is not None:
+            if not self._idle_writer.done():
                 self._idle_writer.set_result(None)
+        elif is_lone and self._link is not None:
+            self._flush()
+        else:
+            self._loop.call_soon(self._flush)
 
     # A Link calls these.
 

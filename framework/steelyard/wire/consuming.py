@@ -67,7 +67,7 @@ class ConsumerConnection(Connection):
         before the answer has to say so (``abandon``)."""
         call = self._side.call(self._loop.create_future(), invocation, now_s)
         if self._is_idle or self._outbox.is_burst:
-            self._wake()
+            self._wake(is_lone=self._side.open_calls == 1)
         if invocation.deadline_at < self._armed_at:
             self._arm()
         if invocation.stream is not None:

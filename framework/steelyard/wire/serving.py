@@ -268,7 +268,7 @@ class ProviderConnection(Connection):
                 self._leave(call_id)
             side.finished(call_id)
             if self._is_idle or self._outbox.is_burst:
-                self._wake()
+                self._wake(is_lone=side.running == 0)
             if self._acceptor.is_draining:
                 self._acceptor.check_calm()
 
