@@ -28,6 +28,10 @@ _GATHER_S = 0.03
 """Reads of a whole list are at least this far apart: a hundred restarts in a moment are a few reads, not a hundred."""
 _MOST_CHECKED = 64
 """Above so many changes at once one read is less work for the server than a question for each."""
+_LOOKS = 3
+"""So often events that come while others are looked at are taken along."""
+_BEHIND_S = 0.02
+"""Events come on another thread than answers, and so may be a moment later than what they tell of."""
 _DOUBTS = 3
 DOUBT_S = 0.1
 """Events may be a moment behind the counters; only what disagrees three times over is read anew."""
@@ -45,6 +49,7 @@ class Children:
         self._is_following = False
         self._can_follow = CAN_FOLLOW
         self._dirty: set[str] = set()
+        self._told = asyncio.Event()
         self._events = 0
         self._offset: tuple[int, int] | None = None  # creation of the folder, its counter less our events
         self._vouched: tuple[int, int, int] | None = None
@@ -65,19 +70,25 @@ class Children:
         asked for again."""
         if not await self._follow():
             return _missing(await self._read(watch=self._session.watcher), known)
-        dirty, self._dirty = self._dirty, set()
+        dirty: set[str] = set()
+        stats: dict[str, Any] = {}
         try:
-            is_due = self._loop.time() - self._read_at_s >= FULL_S
-            if is_due or len(dirty) > _MOST_CHECKED or any(len(name) > MAX_URL_BYTES for name in dirty):
-                return await self._all(known)
-            names = sorted(dirty)
-            stats = await self._look(names)
-            folder = stats.pop()
-            come = [name for name, stat in zip(names, stats, strict=True) if stat is not None and name not in known]
-            gone = [name for name, stat in zip(names, stats, strict=True) if stat is None and name in known]
-            if self._agrees(folder, len(known) + len(come) - len(gone)):
-                return come, gone
-            return await self._all(known)
+            for _ in range(_LOOKS):
+                fresh, self._dirty = self._dirty, set()
+                dirty |= fresh
+                is_due = self._loop.time() - self._read_at_s >= FULL_S
+                if is_due or len(fresh) > _MOST_CHECKED or any(len(name) > MAX_URL_BYTES for name in fresh):
+                    return await self._all(known)
+                folder = await self._look(fresh, stats)
+                come = [name for name, stat in stats.items() if stat is not None and name not in known]
+                gone = [name for name, stat in stats.items() if stat is None and name in known]
+                if self._agrees(folder, len(known) + len(come) - len(gone)) or not await self._more():
+                    break
+            if not self.is_settled and not self._dirty:
+                self._doubts += 1
+                if self._doubts >= _DOUBTS:
+                    return await self._all(known)
+            return come, gone
         except BaseException:
             self._dirty |= dirty
             raise
@@ -106,32 +117,42 @@ class Children:
                 return
         self._read_at_s = -FULL_S
 
-    async def _look(self, names: Iterable[str]) -> list[Any]:
-        """The stats of *names*, and of the folder after them."""
-        paths = [*(f"{self._path}/{name}" for name in names), self._path]
+    async def _look(self, names: Collection[str], stats: dict[str, Any]) -> Any:
+        """Puts the stats of *names* into *stats*; the folder's, after them."""
+        order = sorted(names)
+        paths = [*(f"{self._path}/{name}" for name in order), self._path]
         calls = [self._session.call("exists", path) for path in paths]
         found = await asyncio.gather(*calls, return_exceptions=True)
         for error in found:
             if isinstance(error, BaseException):
                 raise error
-        return found
+        folder = found.pop()
+        stats.update(zip(order, found, strict=True))
+        return folder
+
+    async def _more(self) -> bool:
+        """The counters know of more than was looked at. An update is two events, and to show the one without the other
+        would be half of it; the other one is a moment away."""
+        if not self._dirty:
+            self._told.clear()
+            try:
+                async with asyncio.timeout(_BEHIND_S):
+                    await self._told.wait()
+            except TimeoutError:
+                return False
+        return True
 
     def _agrees(self, folder: Any, count: int) -> bool:
-        """Whether the folder's counters say what our names and events say. While more events wait to be looked at, and
-        for a moment after that, nothing is concluded from them."""
+        """Whether the folder's counters say what our names and events say. While more events wait to be looked at,
+        nothing is concluded from them."""
         self.is_settled = False
-        if self._dirty:
-            return True
-        if folder is not None:
+        if folder is None:
+            self.is_settled = not count and not self._dirty
+        elif not self._dirty:
             offset = folder.czxid, folder.cversion - self._events
             if folder.numChildren == count and self._offset in (None, offset):
                 self._settle(folder)
-                return True
-        elif not count:
-            self.is_settled = True
-            return True
-        self._doubts += 1
-        return self._doubts < _DOUBTS
+        return self.is_settled
 
     def _settle(self, folder: Any) -> None:
         self._offset = folder.czxid, folder.cversion - self._events
@@ -174,6 +195,7 @@ class Children:
         if kind != EventType.CHANGED:
             self._events += 1
             self._dirty.add(name)
+            self._told.set()
             self._wake()
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from kazoo.client import KazooClient
 from kazoo.exceptions import UnimplementedError
+from kazoo.protocol.states import EventType
 from support.zookeeper import shared_zookeeper, zookeeper_root
 
 from steelyard_registry.locator import Locator
@@ -146,6 +147,33 @@ async def test_an_event_that_never_came_is_found_by_the_counters(
     operator.create(f"{folder}/b")  # as many as before
     await asyncio.sleep(0.3)
     await kept.until({"b"})
+    kept.children.close()
+
+
+async def test_the_halves_of_an_update_are_shown_together(
+    session: Counting, folder: str, operator: KazooClient
+) -> None:
+    """An entry that changes is one that goes and one that comes. Its events come from another thread than the answers,
+    and the second may come when the first has been looked at."""
+    kept = Kept(session, folder)
+    operator.create(f"{folder}/n0")
+    await kept.until({"n0"})
+    hint, loop = kept.children._hint, asyncio.get_running_loop()
+    session.follow_children(
+        folder, lambda kind, name: loop.call_later(0.005 if kind == EventType.CREATED else 0.0, hint, kind, name)
+    )
+    session.unfollow_children(folder, hint)
+    for number in range(20):
+        update = operator.transaction()
+        update.delete(f"{folder}/n{number}")
+        update.create(f"{folder}/n{number + 1}")
+        update.commit()
+        async with asyncio.timeout(LIVENESS_S):
+            while kept.names != {f"n{number + 1}"}:
+                assert kept.names == {f"n{number}"}
+                await kept.woken.wait()
+                await kept.catch_up()
+    assert session.asked.count("get_children") <= 1  # the first list
     kept.children.close()
 
 
