@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,11 +14,12 @@ from support.load import Load
 from support.netns import Cables, Machine
 from support.processes import ProviderProcess, provider_process
 from support.shop import Shop
-from support.zookeeper import ZooKeeperServer
+from support.zookeeper import LOCAL_SESSIONS, ZooKeeperServer
 
 from steelyard import Consumer
 from steelyard.cluster import Directory
 from steelyard.consumer import reference_of
+from steelyard_registry import Node, ServiceKey, Snapshot, open_registry
 
 pytestmark = [pytest.mark.zookeeper, pytest.mark.slow]
 
@@ -136,3 +138,49 @@ async def test_zookeeper_is_cut_from_everybody(cluster: Cluster) -> None:
         )
     print(load)
     assert not load.failures, load.failures[:3]
+
+
+async def test_an_observer_leaves_a_server_that_is_cut_from_the_others(cables: Cables, tmp_path: Path) -> None:
+    """It may be served by a minority that is read-only, and says so; it goes back to the majority when it can."""
+    machines = [cables.machine(f"zk{number}") for number in range(3)]
+    peers = "".join(f"server.{number}={machine.address}:2888:3888\n" for number, machine in enumerate(machines))
+    extra = f"initLimit=10\nsyncLimit=4\nstandaloneEnabled=false\n{LOCAL_SESSIONS}{peers}"
+    async with AsyncExitStack() as stack:
+        servers = []
+        for number, machine in enumerate(machines):
+            data = tmp_path / str(number) / "data"
+            data.mkdir(parents=True)
+            (data / "myid").write_text(str(number))
+            flags = ["-Dreadonlymode.enabled=true"]
+            server = ZooKeeperServer(data.parent, host=machine.address, extra=extra, flags=flags, prefix=machine.prefix)
+            server.start(waits=False)
+            stack.callback(server.kill)
+            servers.append(server)
+        for server in servers:
+            await asyncio.to_thread(server.wait_until_serving)
+        url = f"zookeeper://{','.join(server.hosts for server in servers)}/dubbo?session_timeout_s=1"
+        provider = await stack.enter_async_context(open_registry(f"{url}&own_session=true"))
+        node = Node(interface="ads.Ctr", host="10.0.0.1", port=1)
+        entry = await provider.register(node)
+        observer = await stack.enter_async_context(open_registry(f"{url}&read_only=true"))
+        view = await observer.subscribe(ServiceKey(interface="ads.Ctr"))
+
+        async def until(wanted: Callable[[Snapshot], object]) -> None:
+            async with asyncio.timeout(LIVENESS_S):
+                while not wanted(view.snapshot):
+                    await asyncio.sleep(0.02)
+
+        minority, *majority = machines
+        for machine in majority:
+            minority.cut_from(machine)
+            machine.cut_from(cables.here)
+        await until(lambda found: found.is_stale and observer._lease.session.is_read_only)  # type: ignore[attr-defined]
+        await asyncio.sleep(2.0)
+        assert view.snapshot.nodes == (node,)
+        for machine in majority:
+            machine.heal()
+        began_s = time.monotonic()
+        await entry.update(replace(node, weight=7))
+        await until(lambda found: not found.is_stale and found.nodes == (replace(node, weight=7),))
+        print(f"back at the majority after {time.monotonic() - began_s:.1f} s")
+        assert "Mode: read-only" in servers[0].command("srvr")

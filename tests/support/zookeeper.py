@@ -30,6 +30,8 @@ _JARS = ("zookeeper", "zookeeper-jute", "slf4j-api", "slf4j-simple", "metrics-co
 # For TLS. Without any one of these a server starts, and connections to it hang.
 _NETTY = ("buffer", "codec", "common", "handler", "resolver", "transport", "transport-native-unix-common")
 _NETTY_JARS = tuple(f"netty-{part}" for part in (*_NETTY, "transport-native-epoll"))
+# Without them a read-only server refuses those who only read as well, with an answer that no client understands.
+LOCAL_SESSIONS = "localSessionsEnabled=true\nlocalSessionsUpgradingEnabled=true\n"
 _START_S = 30.0
 _REPOSITORY = Path(__file__).resolve().parents[2]
 
@@ -223,12 +225,14 @@ def free_port() -> int:
 
 
 class Ensemble:
-    """Servers with a leader, on 127.0.0.1."""
+    """Servers with a leader, on 127.0.0.1. *extra* and *flags* as for one server."""
 
-    def __init__(self, folder: Path, size: int = 3) -> None:
+    def __init__(self, folder: Path, size: int = 3, *, extra: str = "", flags: Sequence[str] = ()) -> None:
         peers = "".join(f"server.{number}=127.0.0.1:{free_port()}:{free_port()}\n" for number in range(1, size + 1))
-        extra = f"initLimit=10\nsyncLimit=4\nstandaloneEnabled=false\n{peers}"
-        self.servers = [ZooKeeperServer(folder / str(number), extra=extra) for number in range(1, size + 1)]
+        extra = f"initLimit=10\nsyncLimit=4\nstandaloneEnabled=false\n{peers}{extra}"
+        self.servers = [
+            ZooKeeperServer(folder / str(number), extra=extra, flags=flags) for number in range(1, size + 1)
+        ]
         for number, server in enumerate(self.servers, 1):
             (server.folder / "data").mkdir(parents=True)
             (server.folder / "data" / "myid").write_text(str(number))

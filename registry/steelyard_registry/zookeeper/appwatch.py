@@ -34,7 +34,7 @@ class ApplicationWatch(Reconciler):
     def __init__(self, session: Session, place: Place, feed: Feed) -> None:
         super().__init__(session, place, f"{place.root}/mapping/{feed.service.interface}")
         self.feed = feed
-        self._showing = Showing(place, feed, lambda identity: identity in self._shown)
+        self._showing = Showing(session, place, feed, lambda identity: identity in self._shown)
         self._shown: dict[str, Node] = {}
         self._instances: dict[str, Instance | None] = {}  # by path; what is not here has to be read
         self._offers: dict[tuple[str, str], tuple[Offer, ...] | None] = {}

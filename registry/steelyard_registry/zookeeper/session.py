@@ -9,11 +9,16 @@ kazoo reconnects for ever (its retry has no attempt limit here), with two except
 new client: its socket thread ends on an answer it cannot read; and a server that lost its data refuses every client
 that has seen more than it has, until that client forgets. So after three session timeouts without a connection, when
 the session is over anyway, a fresh client takes over the trying.
+
+A server without a quorum may serve observers (``is_read_only``), who then see what it saw last. kazoo looks for a better
+server from within the thread that has to answer this one, without a time limit, asks only the first host, and then
+connects to the wrong address; so it is kept from that, and here too a fresh client does it, after the same time.
 """
 
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 import threading
 from collections.abc import Callable, MutableMapping
@@ -31,7 +36,7 @@ from kazoo.exceptions import (
     SessionMovedError,
 )
 from kazoo.handlers.threading import SequentialThreadingHandler
-from kazoo.protocol.states import KazooState
+from kazoo.protocol.states import KazooState, KeeperState
 from kazoo.retry import KazooRetry
 from kazoo.security import CREATOR_ALL_ACL, READ_ACL_UNSAFE
 
@@ -98,6 +103,8 @@ class Session:
     def __init__(self, door: Door) -> None:
         self.door = door
         self.session_id: int | None = None
+        self.is_read_only = False
+        """Connected to a server that has no quorum: it cannot vouch for what it says."""
         self.observers: set[Callable[[], None]] = set()
         self._loop = asyncio.get_running_loop()
         self._up = asyncio.Event()
@@ -244,6 +251,7 @@ class Session:
             # Not kazoo's default: any server with a certificate of the same authority could stand in for ZooKeeper.
             check_hostname=door.tls_verify,
         )
+        client._connection._server_pinger = lambda: itertools.repeat(False)
         client.add_listener(lambda state: self._tell(client, state))
         client.start_async()
         return client
@@ -251,17 +259,23 @@ class Session:
     def _tell(self, client: KazooClient, state: str) -> None:
         """On kazoo's thread: enqueue, nothing else."""
         identity = client.client_id
-        self._post(self._changed, client, state, identity[0] if identity else None)
+        is_read_only = client.client_state == KeeperState.CONNECTED_RO
+        self._post(self._changed, client, state, identity[0] if identity else None, is_read_only)
 
-    def _changed(self, client: KazooClient, state: str, session_id: int | None) -> None:
+    def _changed(
+        self, client: KazooClient, state: str, session_id: int | None = None, is_read_only: bool = False
+    ) -> None:
         if client is not self._client or self._is_stopping:
             return
         where = self.door.url
+        self.is_read_only = is_read_only
         if state == KazooState.CONNECTED:
             if session_id != self.session_id:
                 log.info("%s: connected, new session 0x%x", where, session_id or 0)
             else:
                 log.warning("%s: connected again, same session", where)
+            if is_read_only:
+                log.warning("%s: the server has no quorum and is read-only; its lists are taken as stale", where)
             self.session_id = session_id
             self._has_answered = True
             self._up.set()
@@ -291,15 +305,16 @@ class Session:
         client = self._client
         if client is None:
             return
-        down_s = 0.0 if self._up.is_set() else self._loop.time() - self._down_since_s
+        is_well = self._up.is_set() and not self.is_read_only
+        down_s = 0.0 if is_well else self._loop.time() - self._down_since_s
         if client.handler.is_dead:
             log.error("%s: the client's thread has died; starting a new client", self.door.url)
         elif down_s > _GIVE_UP_SESSIONS * self.door.session_timeout_s:
-            log.warning("%s: no connection for %.0f s; trying on with a new session", self.door.url, down_s)
+            log.warning("%s: no server with a quorum for %.0f s; trying on with a new session", self.door.url, down_s)
         else:
             return
         self._down_since_s = self._loop.time()
-        self._changed(client, KazooState.LOST, None)
+        self._changed(client, KazooState.LOST)
         self._client = self._new_client()
         await self._end(client)
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from ..feed import Feed
 from ..node import Node, NodeState
 from .place import Place
+from .session import Session
 
 log = logging.getLogger(__name__)
 
@@ -19,7 +20,8 @@ AUDIT_S = 30.0
 class Showing:
     """Feeds *feed*. *shows* (identity) says whether a node is in the list now."""
 
-    def __init__(self, place: Place, feed: Feed, shows: Callable[[str], bool]) -> None:
+    def __init__(self, session: Session, place: Place, feed: Feed, shows: Callable[[str], bool]) -> None:
+        self._session = session
         self._place = place
         self._feed = feed
         self._shows = shows
@@ -38,9 +40,10 @@ class Showing:
         last = self._feed.snapshot.nodes
         if nodes or not last:
             self._empty_since_s = None
-            self._feed.publish(nodes, skipped=skipped, lost=self._still_lost(now_s))
+            is_stale = self._session.is_read_only
+            self._feed.publish(nodes, skipped=skipped, is_stale=is_stale, lost=self._still_lost(now_s))
             return AUDIT_S
-        if self._empty_since_s is None:
+        if self._empty_since_s is None or self._session.is_read_only:
             self._empty_since_s = now_s
         kept = tuple(node for node in last if node.state is not NodeState.DRAINING)
         grace_s = self._place.empty_grace_s if kept else 0.0

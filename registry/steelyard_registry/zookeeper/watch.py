@@ -51,7 +51,7 @@ class ProviderWatch(Reconciler):
         self._told = 0
         self._children = Children(session, self.path, self.wake)
         self._listing = Listing(feed.service)
-        self._showing = Showing(place, feed, self._listing.shows)
+        self._showing = Showing(session, place, feed, self._listing.shows)
 
     async def cancel(self) -> None:
         self._children.close()
