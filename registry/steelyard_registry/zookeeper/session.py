@@ -10,9 +10,9 @@ new client: its socket thread ends on an answer it cannot read; and a server tha
 that has seen more than it has, until that client forgets. So after three session timeouts without a connection, when
 the session is over anyway, a fresh client takes over the trying.
 
-A server without a quorum may serve observers (``is_read_only``), who then see what it saw last. kazoo looks for a better
-server from within the thread that has to answer this one, without a time limit, asks only the first host, and then
-connects to the wrong address; so it is kept from that, and here too a fresh client does it, after the same time.
+A server without a quorum may serve observers (``is_read_only``), who then see what it saw last. kazoo looks for a
+better server from within the thread that has to answer this one, without a time limit, asks only the first host, and
+then connects to the wrong address; so it is kept from that, and here too a fresh client does it, after the same time.
 """
 
 from __future__ import annotations
