@@ -1,6 +1,6 @@
 """Is the registry fast enough for a large cluster? Against a real ZooKeeper that this starts, on this machine.
 
-    ./dev bench registry [--only cold change memory services watchers expiry select] [--json FILE] [--quick]
+    ./dev bench registry [--only cold change memory services watchers expiry children select] [--json FILE] [--quick]
 
 cold      10,000 provider nodes, one service: how long the first subscription takes
 change    one node of these changes: how long until picks know (p50, p99), and how much of it is the policy's
@@ -9,6 +9,8 @@ services  1,000 services of 10 nodes: how long until all are subscribed to
 watchers  100 consumers watch 5,000 nodes while a tenth of them restarts: does every consumer end with the same, true
           list
 expiry    a provider's session ends: how long after the reconnect until everything is registered again
+children  1,000,000 children that are no nodes, and among them one that is: the first subscription, what it keeps, and
+          then one change
 select    the choice of one service key's nodes out of 10,000 entries: how long it holds the loop
 """
 
@@ -18,6 +20,7 @@ import argparse
 import asyncio
 import gc
 import json
+import os
 import platform
 import random
 import statistics
@@ -296,6 +299,55 @@ async def expiry(place: Place, client: Any, times: int) -> Result:
     }
 
 
+async def children(place: Place, client: Any, count: int) -> Result:
+    """Somebody's mistake, or worse. The list is read and each is counted; the client's threads live afterwards."""
+    client.ensure_path(place.folder(KEY.interface))
+    await asyncio.to_thread(fill_with_junk, client, place.folder(KEY.interface), count)
+    async with open_registry(place.url) as registry, open_registry(place.url) as other:
+        await other.register(node(1))
+        before = resident_bytes()
+        async with LoopLag() as lag:
+            began_s = time.perf_counter()
+            view = await registry.subscribe(KEY)
+            while view.snapshot.skipped < count:  # what takes longer than five seconds comes later
+                await view.changed(view.snapshot.version)
+            took_s = time.perf_counter() - began_s
+        assert len(view.snapshot.nodes) == 1
+        kept = resident_bytes() - before
+        began_s = time.perf_counter()
+        await other.register(node(2))
+        while len(view.snapshot.nodes) < 2:
+            await view.changed(view.snapshot.version)
+        change_s = time.perf_counter() - began_s
+        handler = registry._lease.session._client.handler  # type: ignore[attr-defined]
+        assert handler.socket_thread.is_alive()
+        assert all(worker.is_alive() for worker in handler._workers)
+    return {
+        "children": count,
+        "subscribe_s": took_s,
+        "loop_held_s": lag.longest_s,
+        "bytes_per_child": kept / count,
+        "change_ms": 1000 * change_s,
+    }
+
+
+def fill_with_junk(client: Any, folder: str, count: int) -> None:
+    pending = []
+    for start in range(0, count, 1000):
+        transaction = client.transaction()
+        for number in range(start, min(start + 1000, count)):
+            transaction.create(f"{folder}/junk-{number}")
+        pending.append(transaction.commit_async())
+        if len(pending) > 20:
+            pending.pop(0).get(60)
+    for each in pending:
+        each.get(60)
+
+
+def resident_bytes() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
 def end_session(hosts: str, identity: tuple[int, bytes]) -> None:
     """Somebody with the same session comes and leaves."""
     impostor = KazooClient(hosts=hosts, client_id=identity)
@@ -327,8 +379,12 @@ async def choose(count: int) -> Result:
     return {"nodes": count, "select_ms": 1000 * statistics.median(took_s)}
 
 
+_LOOK_S = 0.01
+
+
 class LoopLag:
-    """The longest time that the loop was held by somebody else."""
+    """The longest time that the loop was held by somebody else. Looks seldom: a loop that never sleeps leaves kazoo's
+    threads no turn."""
 
     longest_s = 0.0
 
@@ -344,8 +400,8 @@ class LoopLag:
     async def _run(self) -> None:
         while True:
             began_s = time.perf_counter()
-            await asyncio.sleep(0)
-            self.longest_s = max(self.longest_s, time.perf_counter() - began_s)
+            await asyncio.sleep(_LOOK_S)
+            self.longest_s = max(self.longest_s, time.perf_counter() - began_s - _LOOK_S)
 
 
 async def measure(only: Sequence[str], quick: bool) -> Result:
@@ -357,12 +413,14 @@ async def measure(only: Sequence[str], quick: bool) -> Result:
         "services": lambda place, client: services(place, client, 1_000 // scale, 10),
         "watchers": lambda place, client: watchers(place, client, 100 // scale, 5_000 // scale),
         "expiry": lambda place, client: expiry(place, client, 5 if quick else 20),
+        "children": lambda place, client: children(place, client, 1_000_000 // scale),
         "select": lambda _, __: choose(10_000 // scale),
     }
     results: Result = {"python": platform.python_version(), "is_quick": quick}
     with tempfile.TemporaryDirectory(prefix="steelyard-bench-") as folder:
         for name in only or plan:
-            with ZooKeeperServer(Path(folder) / name) as server, server.client() as client:
+            heap = ["-Xmx3g"] if name == "children" else []
+            with ZooKeeperServer(Path(folder) / name, flags=heap) as server, server.client() as client:
                 results[name] = await plan[name](Place(server, name), client)
                 print(f"{name:9}", ", ".join(f"{key} {shown(value)}" for key, value in results[name].items()))
     return results

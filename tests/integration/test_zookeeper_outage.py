@@ -193,6 +193,30 @@ async def test_a_deaf_server(server: ZooKeeperServer) -> None:
         await until(view, shows(NODE, replace(NODE, port=2)))
 
 
+async def test_an_answer_that_does_not_come_makes_the_list_stale(
+    server: ZooKeeperServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The connection stands, and one question is not answered in time: a list that is long beyond reason."""
+    async with open_registry(server.url(cache="off")) as registry:
+        await registry.register(NODE)
+        view = await registry.subscribe(CTR)
+        session = registry._lease.session  # type: ignore[attr-defined]
+        answer = session.call
+
+        async def late(verb: str, path: str, **options: object) -> object:
+            if "/providers" in path:
+                raise TimeoutError
+            return await answer(verb, path, **options)
+
+        monkeypatch.setattr(session, "call", late)
+        registry._watches[view][0].wake()  # type: ignore[attr-defined]
+        assert (await until(view, lambda found: found.is_stale)).nodes == (NODE,)
+        monkeypatch.undo()
+        await until(view, shows(NODE))
+        await registry.register(replace(NODE, port=2))
+        await until(view, shows(NODE, replace(NODE, port=2)))
+
+
 async def test_closing_on_a_deaf_server_is_bounded(server: ZooKeeperServer) -> None:
     registry = open_registry(server.url(session_timeout_s=30))
     await registry.open()

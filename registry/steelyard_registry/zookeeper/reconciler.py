@@ -133,6 +133,8 @@ class Reconciler(ABC):
             try:
                 pause_s = await self._pass()
             except AWAY:
+                if self._session.is_connected:  # asked, and not answered in time: nobody vouches for what is shown
+                    self._went_away()
                 await asyncio.sleep(_RETRY_S)
                 continue
             except KazooException as error:
