@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
+from support.dns import NameServer
 from support.load import Load
 from support.processes import provider_process
 from support.shop import Shop, ShopModel
@@ -109,7 +111,28 @@ KINDS = [
     pytest.param("zookeeper", marks=pytest.mark.zookeeper),
     pytest.param("embedded", marks=pytest.mark.slow),
     pytest.param("static", marks=pytest.mark.slow),
+    pytest.param("dns", marks=pytest.mark.slow),
+    pytest.param("multi", marks=[pytest.mark.slow, pytest.mark.zookeeper]),
 ]
+
+
+def place(kind: str, stack: AsyncExitStack, folder: Path, ports: Sequence[int]) -> str:
+    """The URL of a registry of this kind for providers on *ports*."""
+    embedded = f"embedded://{folder}/registry.db"
+    if kind == "embedded":
+        return embedded
+    if kind == "memory":
+        return "memory://rolling-restart"
+    if kind == "static":
+        return f"static://{','.join(f'127.0.0.1:{port}' for port in ports)}"
+    if kind == "dns":
+        server = stack.enter_context(NameServer(folder))
+        server.services([("one.test", port, 1, 1) for port in ports], {"one.test": "127.0.0.1"})
+        return f"dns://127.0.0.1:{server.port}/_tri._tcp.ctr.test"
+    zookeeper = stack.enter_context(zookeeper_root())
+    if kind == "multi":
+        return f"multi://merge?1={quote(embedded, safe='')}&2={quote(zookeeper, safe='')}"
+    return zookeeper
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -119,12 +142,7 @@ async def test_providers_are_restarted_one_after_another_under_load(
     """No call fails, idempotent or not: a provider says that it drains before it goes, and has calls when it is
     back."""
     ports = [free_port() for _ in range(COUNT)]
-    urls = {
-        "embedded": f"embedded://{tmp_path}/registry.db",
-        "memory": "memory://rolling-restart",
-        "static": f"static://{','.join(f'127.0.0.1:{port}' for port in ports)}",
-    }
-    url = urls[kind] if kind in urls else stack.enter_context(zookeeper_root())
+    url = place(kind, stack, tmp_path, ports)
     serving = [Serving(url, port) for port in ports]
     for each in serving:
         await each.start("before")

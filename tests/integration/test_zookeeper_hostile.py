@@ -63,9 +63,9 @@ async def until(view: Subscription, wanted: Callable[[Snapshot], object]) -> Sna
     return view.snapshot
 
 
-async def sees_changes(registry: Registry, view: Subscription) -> None:
-    """The watch, its thread and the client behind it are alive."""
-    entry = await registry.register(replace(NODE, port=4711))
+async def sees_changes(registry: Registry, view: Subscription, writer: Registry | None = None) -> None:
+    """The watch, its thread and the client behind it are alive. *writer*: who registers, where it is not *registry*."""
+    entry = await (writer or registry).register(replace(NODE, port=4711))
     await until(view, lambda found: any(node.port == 4711 for node in found.nodes))
     await entry.withdraw()
     await until(view, lambda found: not any(node.port == 4711 for node in found.nodes))
@@ -221,6 +221,7 @@ async def test_wrong_credentials_are_refused_with_words(url: str, operator: Kazo
         view = await stranger.subscribe(CTR)  # reading is open to all
         await owner.register(replace(NODE, port=3))
         await until(view, lambda found: {node.port for node in found.nodes} == {3, 20880})
+        await sees_changes(stranger, view, owner)
     operator.add_auth("digest", "ads:s3cret")
     operator.delete(root_of(url), recursive=True)
 
@@ -235,6 +236,7 @@ async def test_a_root_that_is_not_there_is_made(operator: KazooClient) -> None:
             assert await registry.services() == ()
             await registry.register(NODE)
             await until(view, lambda found: found.nodes == (NODE,))
+            await sees_changes(registry, view)
         assert operator.exists(f"{root_of(deep)}/ads.Ctr/providers")
 
 
@@ -271,6 +273,7 @@ async def test_a_read_only_observer_reads_and_writes_nothing(url: str, operator:
         assert not operator.exists(f"{root_of(url)}/ads.Ctr/consumers")
         await registry.register(replace(NODE, port=3))
         await until(view, lambda found: len(found.nodes) == 2)
+        await sees_changes(observer, view, registry)
 
 
 CLOCKS = """

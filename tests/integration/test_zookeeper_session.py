@@ -142,6 +142,22 @@ async def test_the_layout_is_dubbos(registry: Registry, consumer: Registry, oper
     assert owner == session_of(consumer)[0]
 
 
+async def test_registries_of_one_process_share_one_client(operator: KazooClient) -> None:
+    """Through the same door, whatever their roots; who comes with other credentials has a session of his own. Whoever
+    closes takes out his own entries and nobody else's."""
+    with zookeeper_root() as one, zookeeper_root() as other:
+        folders = [f"{root_of(url)}/ads.Ctr/providers" for url in (one, other)]
+        async with open_registry(one) as first:
+            async with open_registry(other) as second, open_registry(one.replace("://", "://a:b@")) as third:
+                assert session_of(first) == session_of(second) != session_of(third)
+                await first.register(NODE)
+                await second.register(NODE)
+            assert [len(owners(operator, folder)) for folder in folders] == [1, 0]
+            view = await first.subscribe(CTR)
+            assert view.snapshot.nodes == (NODE,)
+        assert not owners(operator, folders[0])
+
+
 async def test_session_expiry(
     registry: Registry, consumer: Registry, operator: KazooClient, url: str, caplog: pytest.LogCaptureFixture
 ) -> None:
