@@ -132,7 +132,7 @@ def _visible(nvml: Any, environ: Mapping[str, str]) -> Iterator[Any]:
             yield nvml.nvmlDeviceGetHandleByIndex(index)
         return
     for word in (part.strip() for part in chosen.split(",")):
-        if word.isdigit() and int(word) < count:
+        if word.isdecimal() and int(word) < count:
             yield nvml.nvmlDeviceGetHandleByIndex(int(word))
         elif word.startswith(("GPU-", "MIG-")):
             yield nvml.nvmlDeviceGetHandleByUUID(word)
@@ -158,4 +158,4 @@ def _slices(nvml: Any, handle: Any) -> list[Any]:
 
 
 def _text(value: str | bytes) -> str:
-    return value.decode() if isinstance(value, bytes) else value
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else value

@@ -54,7 +54,7 @@ def read_fields(path: Path) -> dict[str, int]:
     fields = {}
     for line in (read_text(path) or "").splitlines():
         name, _, value = line.partition(" ")
-        if value.strip().isdigit():
+        if value.strip().isdecimal():
             fields[name] = int(value)
     return fields
 
@@ -164,7 +164,7 @@ def _cpu_quota_v1(directory: Path) -> float | None:
 
 def _cpu_quota_v2(directory: Path) -> float | None:
     quota_us, _, period_us = (read_text(directory / "cpu.max") or "").strip().partition(" ")
-    if not quota_us.isdigit() or not period_us.isdigit() or int(quota_us) == 0 or int(period_us) == 0:
+    if not quota_us.isdecimal() or not period_us.isdecimal() or int(quota_us) == 0 or int(period_us) == 0:
         return None
     return int(quota_us) / int(period_us)
 

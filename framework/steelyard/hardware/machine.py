@@ -22,6 +22,10 @@ _ARM_PARTS = {
 }
 
 
+# A number past any kernel's CONFIG_NR_CPUS is a mistake, and a set up to it would fill the memory.
+MOST_CPUS = 65_536
+
+
 def cpu_model(proc_root: Path = PROC_ROOT) -> str:
     """The model's name as the kernel gives it; the architecture ("aarch64") where it gives none."""
     fields = _cpuinfo(proc_root)
@@ -71,7 +75,7 @@ def memory_fields(proc_root: Path = PROC_ROOT) -> dict[str, int]:
     for line in (read_text(proc_root / "meminfo") or "").splitlines():
         name, _, value = line.partition(":")
         number, _, unit = value.strip().partition(" ")
-        if number.isdigit():
+        if number.isdecimal():
             fields[name] = int(number) * (1024 if unit == "kB" else 1)
     return fields
 
@@ -95,11 +99,12 @@ def _parse_cpu_list(text: str) -> set[int]:
     cpus: set[int] = set()
     for part in text.strip().split(","):
         first, _, last = part.partition("-")
-        if first.isdigit():
-            cpus.update(range(int(first), int(last or first) + 1))
+        last = last or first
+        if first.isdecimal() and last.isdecimal():
+            cpus.update(range(int(first), min(int(last), MOST_CPUS) + 1))
     return cpus
 
 
 def _online_cpus(stat: str) -> set[int]:
     names = (line.partition(" ")[0] for line in stat.splitlines())
-    return {int(name[3:]) for name in names if name.startswith("cpu") and name[3:].isdigit()}
+    return {int(name[3:]) for name in names if name.startswith("cpu") and name[3:].isdecimal()}

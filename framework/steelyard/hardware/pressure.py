@@ -60,6 +60,6 @@ def _total_s(text: str | None) -> float | None:
     for line in (text or "").splitlines():
         kind, _, rest = line.partition(" ")
         total = rest.rpartition("total=")[2]
-        if kind == "some" and total.isdigit():
+        if kind == "some" and total.isdecimal():
             return int(total) / 1e6
     return None

@@ -13,12 +13,14 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping
+from numbers import Real
 from pathlib import Path
 from types import MappingProxyType
 from typing import TypeVar
 
 from steelyard.errors import ConfigError
 from steelyard.model import LoadReport
+from steelyard.setting import text
 
 from .cgroup import CGROUP_ROOT, PROC_ROOT, Cgroups
 from .pressure import PressureMeter
@@ -84,9 +86,10 @@ class Sampler:
     def add_source(self, name: str, measure: Measure) -> None:
         """Report *measure*'s answer, a share in [0, 1], as *name* from the next sample on.
 
-        It is called in a thread of its own. Several shares at once are a mapping, reported under its names. None, an
-        exception, a value that is no share and an answer that does not come in time all make the name absent, with one
-        line in the log. Raises ConfigError for a name that is taken.
+        It is called in a thread of its own. Several shares at once are a mapping, reported under its names, except
+        those that are measured here (cpu, memory, ...). None, an exception, a value that is no share and an answer that
+        does not come in time all make the name absent, with one line in the log. Raises ConfigError for a name that is
+        taken.
         """
         if not name or name in _RESERVED or name in self._sources:
             raise ConfigError(f"a source needs a name of its own: {name!r} is empty, taken, or measured already")
@@ -95,9 +98,10 @@ class Sampler:
     def tell(self, name: str, share: float) -> None:
         """Report *share* as *name* until it is told anew, for TOLD_FOR_S at most. From any thread. Raises ConfigError
         for a name that is measured already, and for what is no share in [0, 1]."""
-        if not name or name in _RESERVED or name in self._sources:
+        if not text("utilization", name) or name in _RESERVED or name in self._sources:
             raise ConfigError(f"a utilization needs a name of its own: {name!r} is empty, or measured already")
-        is_number = isinstance(share, int | float) and not isinstance(share, bool)
+        number: object = share
+        is_number = isinstance(number, Real) and not isinstance(number, bool)  # numpy's numbers are Real
         if not is_number or not 0.0 <= share <= CEILING:
             raise ConfigError(f"the utilization {name!r} is a share in [0, 1], not {share!r}")
         self._told[name] = (float(share), self._clock())
@@ -145,7 +149,8 @@ class Sampler:
         sampled_at = self._clock()
         give_up_at = time.monotonic() + self.interval_s / 2
         for source in sources.values():
-            shares.update(source.answer(give_up_at - time.monotonic()))
+            answer = source.answer(give_up_at - time.monotonic())
+            shares.update({name: share for name, share in answer.items() if name not in _RESERVED})
         for name, (share, told_at_s) in list(self._told.items()):
             if sampled_at - told_at_s <= TOLD_FOR_S:
                 shares.setdefault(name, share)

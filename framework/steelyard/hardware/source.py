@@ -11,6 +11,8 @@ import math
 import threading
 from collections.abc import Callable, Mapping
 
+from steelyard.setting import text
+
 from .usage import CEILING
 
 log = logging.getLogger(__name__)
@@ -94,7 +96,7 @@ class Source:
             if measured is None:
                 return {}
             found = measured if isinstance(measured, Mapping) else {self.name: measured}
-            shares = {name: float(share) for name, share in found.items()}
+            shares = {text("a share's name", name): float(share) for name, share in found.items()}
         except Exception as error:
             self.complain(f"failed ({type(error).__name__}: {error})")
             return {}

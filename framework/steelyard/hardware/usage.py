@@ -162,8 +162,9 @@ def tree_time_s(pid: int | str = "self", proc_root: Path = PROC_ROOT) -> float |
 def host_time_s(proc_root: Path = PROC_ROOT) -> float | None:
     """CPU seconds that the machine has spent on anything but idling and waiting. None where /proc/stat is not there."""
     for line in (read_text(proc_root / "stat") or "").splitlines():
-        name, *ticks = line.split()
-        if name == "cpu" and len(ticks) >= 8 and all(each.isdigit() for each in ticks[:8]):
+        name, _, rest = line.partition(" ")
+        ticks = rest.split()
+        if name == "cpu" and len(ticks) >= 8 and all(each.isdecimal() for each in ticks[:8]):
             user, nice, system, _, _, irq, softirq, steal = (int(each) for each in ticks[:8])
             return (user + nice + system + irq + softirq + steal) / _TICKS_PER_S
     return None
@@ -172,7 +173,8 @@ def host_time_s(proc_root: Path = PROC_ROOT) -> float | None:
 def _ticks(stat: str | None) -> int | None:
     # The command stands in brackets and may itself hold brackets and blanks: fields are counted after the last one.
     fields = (stat or "").rpartition(")")[2].split()
-    return sum(int(field) for field in fields[11:15]) if len(fields) >= 15 else None
+    spent = fields[11:15]
+    return sum(map(int, spent)) if len(fields) >= 15 and all(each.isdecimal() for each in spent) else None
 
 
 @dataclass(frozen=True, slots=True)

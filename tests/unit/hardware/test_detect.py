@@ -1,11 +1,12 @@
 import os
+import random
 from pathlib import Path
 
 import pytest
 from support.machine import Machine, v1, v2
 
 from steelyard.errors import ConfigError
-from steelyard.hardware import detect, detect_zone
+from steelyard.hardware import Cgroups, CpuMeter, detect, detect_facts, detect_zone, memory_use
 from steelyard_registry.node import Hardware
 
 
@@ -68,6 +69,44 @@ def test_an_unreadable_machine_is_unknown_and_no_error(tmp_path: Path) -> None:
     empty.mkdir()
     hardware = detect(proc_root=empty, cgroup_root=empty, nvml=lambda: None, environ={})
     assert (hardware.cores, hardware.quota, hardware.memory_bytes) == (None, None, None)
+
+
+WORDS = [
+    "",
+    "max",
+    "-1",
+    "max 100000",
+    "100000 0",
+    "\x00\xff",
+    "\u00b2",
+    "9" * 26,
+    "nr_periods x\nusage_usec 1e9",
+    "Cpus_allowed_list:\t0-x,\u00b2,3-1,0-99999999999",
+    "cpu  a b c",
+    "cpu0 1\ncpu\u00b2 2",
+    "MemTotal: 0 kB\nMemAvailable: 5 kB",
+    "MemTotal: \u00b2 kB",
+    "1 (a) b) S " + "x " * 20,
+]
+
+
+@pytest.mark.parametrize("seed", range(80))
+def test_no_content_of_a_kernel_file_keeps_a_provider_from_starting(tmp_path: Path, seed: int) -> None:
+    """Detection runs when a provider is made: what it cannot read is unknown."""
+    chance = random.Random(seed)
+    machine = chance.choice((v1, v2))(tmp_path)
+    below = [path for path in (*machine.proc.rglob("*"), *machine.cgroup.rglob("*")) if path.is_file()]
+    for name in ("cpu.max", "cpu.stat", "cpu.cfs_quota_us", "memory.max", "memory.limit_in_bytes", "memory.current"):
+        below += [directory / name for directory in machine.cgroup.rglob("*") if directory.is_dir()]
+    for path in below:
+        if path.name not in ("mountinfo", "cgroup") or chance.random() < 0.1:
+            path.write_text("\n".join(chance.choice(WORDS) for _ in range(chance.randint(1, 3))))
+    found(machine)
+    detect_facts(proc_root=machine.proc, sys_root=tmp_path, root=tmp_path, environ={}, rack_file=tmp_path / "none")
+    meter = CpuMeter(proc_root=machine.proc, cgroup_root=machine.cgroup)
+    for share in (meter.sample(), meter.sample()):
+        assert share is None or 0.0 <= share <= 1.5
+    memory_use(Cgroups("self", machine.proc, machine.cgroup), machine.proc)
 
 
 def test_overrides_one_by_one(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 from support.machine import v2
 
@@ -96,11 +97,15 @@ def test_what_a_model_tells_is_reported_until_it_is_old() -> None:
     assert sampler.sample()["kv_cache"] == 0.7
     now[0] += 2.0
     assert "kv_cache" not in sampler.sample()
+    for share in (np.float32(0.5), np.float64(0.5), np.int64(1), 1):
+        sampler.tell("kv_cache", share)
+        assert sampler.sample()["kv_cache"] == share
     sampler.add_source("npu", lambda: 0.1)
     for name, share in (
         ("cpu", 0.5),
         ("npu", 0.5),
         ("", 0.5),
+        (5, 0.5),
         ("x", -0.1),
         ("x", float("nan")),
         ("x", True),
@@ -118,6 +123,18 @@ def test_a_source_may_give_several_shares() -> None:
     assert (found["gpu"], found["gpu_memory"]) == (0.5, 0.9)
     found = sampler.sample()
     assert (found["gpu"], "gpu_memory" in found) == (0.5, False)
+    sampler.stop()
+
+
+def test_a_source_cannot_speak_for_what_is_measured_here(caplog: pytest.LogCaptureFixture) -> None:
+    sampler = Sampler()
+    sampler.add_source("liar", lambda: {"cpu": 0.0, "memory": 0.0, "psi_cpu": 0.0, "npu": 0.5})
+    sampler.add_source("unnamed", lambda: {5: 0.5})  # type: ignore[arg-type,return-value,dict-item]
+    found = sampler.sample()
+    assert "cpu" not in found, "unknown in the first sample"
+    assert (found["memory"] > 0.0, found["npu"]) == (True, 0.5)
+    assert all(isinstance(name, str) for name in found), "or no report could be sent any more"
+    assert "'unnamed'" in complaints(caplog)[0]
     sampler.stop()
 
 
