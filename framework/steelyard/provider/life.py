@@ -19,7 +19,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from steelyard.errors import Unavailable
+from steelyard.errors import ConfigError, Unavailable
+from steelyard.filter import ends_the_task
 from steelyard.setting import function, timeout
 from steelyard_registry import NodeState, Registration, RegistryClosed
 
@@ -77,6 +78,8 @@ class Life:
         self._news = asyncio.Event()
         self._watching: asyncio.Task[None] | None = None
         self._asking: asyncio.Future[Any] | None = None
+        self._beginning: asyncio.Task[None] | None = None
+        self._is_closed = False
         self._threads = DaemonThreads(1, f"steelyard-life-{name}")
 
     @property
@@ -97,7 +100,19 @@ class Life:
         return Unavailable(f"{self.name} is {self.state.value} here{reason}", may_have_run=False)
 
     async def begin(self) -> None:
-        """Loads, warms up and asks for health. Raises what the first two raise; a failing check makes it failed."""
+        """Loads, warms up and asks for health. Raises what the first two raise; a failing check makes it failed. Raises
+        ConfigError when it is closed before: a hook may take minutes, or for ever."""
+        self._beginning = asyncio.get_running_loop().create_task(self._begin(), name=f"start of {self.name}")
+        try:
+            await self._beginning
+        except asyncio.CancelledError as error:
+            if not self._is_closed or ends_the_task(error):
+                raise
+            raise ConfigError(f"{self.name} was closed while it was {self.state.value}") from None
+        finally:
+            self._beginning = None
+
+    async def _begin(self) -> None:
         hooks = self._hooks
         if hooks.load is not None:
             self._turn(NodeState.LOADING)
@@ -128,11 +143,13 @@ class Life:
             self.state = NodeState.DRAINING
 
     async def close(self) -> None:
-        """Ends the watch. Idempotent."""
+        """Ends the start and the watch. Idempotent."""
+        self._is_closed = True
         watching, self._watching = self._watching, None
-        if watching is not None:
-            watching.cancel()
-            await asyncio.gather(watching, return_exceptions=True)
+        tasks = [task for task in (self._beginning, watching, self._asking) if task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
         self._threads.close()
 
     def _turn(self, state: NodeState, reason: str = "") -> None:
@@ -233,10 +250,24 @@ class Life:
 
     async def _called(self, hook: Callable[[], Any]) -> Any:
         """A hook's answer; a plain function runs in a thread, for it may take minutes."""
-        if inspect.iscoroutinefunction(hook):
-            return await hook()
-        answer = await asyncio.wrap_future(self._threads.submit(hook))
-        return await answer if inspect.isawaitable(answer) else answer
+        try:
+            answer = (
+                hook()
+                if inspect.iscoroutinefunction(hook)
+                else await asyncio.wrap_future(self._threads.submit(lambda: _answer(hook)))
+            )
+            return await answer if inspect.isawaitable(answer) else answer
+        except BaseException as error:
+            if isinstance(error, Exception) or ends_the_task(error):
+                raise
+            raise RuntimeError(f"it raised {type(error).__name__}") from error  # as a handler's: it ends no provider
+
+
+def _answer(hook: Callable[[], Any]) -> Any:
+    try:
+        return hook()
+    except StopIteration as error:  # a future cannot carry it: whoever waits would wait for ever
+        raise RuntimeError("it raised StopIteration") from error
 
 
 class Announcement:

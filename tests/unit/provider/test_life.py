@@ -85,6 +85,98 @@ async def test_a_load_or_warm_up_that_raises_is_told_to_whoever_exports() -> Non
         await life.close()
 
 
+def stops() -> Any:
+    return next(iter(()))
+
+
+def exits() -> Any:
+    raise SystemExit(3)
+
+
+async def exits_on_the_loop() -> Any:
+    exits()
+
+
+async def is_cancelled() -> Any:
+    raise asyncio.CancelledError
+
+
+UNUSUAL = [stops, exits, exits_on_the_loop, is_cancelled]
+
+
+@pytest.mark.parametrize("hook", UNUSUAL)
+async def test_a_hook_may_raise_what_a_future_does_not_carry_or_a_loop_ends_for(hook: Callable[[], Any]) -> None:
+    for hooks in ({"load": hook}, {"warm_up": hook}):
+        life = living(Told(), **hooks)
+        async with asyncio.timeout(2):
+            with pytest.raises(RuntimeError, match=r"it raised (StopIteration|SystemExit|CancelledError)"):
+                await life.begin()
+        await life.close()
+
+
+@pytest.mark.parametrize("hook", UNUSUAL)
+async def test_such_a_check_is_failing_and_is_asked_again(hook: Callable[[], Any]) -> None:
+    answers = [hook]
+
+    async def check() -> Any:
+        answer = answers.pop()() if answers else True
+        return await answer if asyncio.iscoroutine(answer) else answer
+
+    def blocking() -> Any:
+        return answers.pop()() if answers else True
+
+    life = living(Told(), health=Health(check if asyncio.iscoroutinefunction(hook) else blocking, every_s=0.01))
+    await life.begin()
+    assert life.state is NodeState.FAILED
+    assert "its health check raised RuntimeError: it raised" in life.reason
+    await until(lambda: life.state is NodeState.READY)
+    await life.close()
+
+
+async def test_who_waits_for_a_warm_up_that_never_ends_hears_of_the_close() -> None:
+    gate = threading.Event()
+
+    async def for_ever() -> None:
+        await asyncio.Event().wait()
+
+    for warm_up in (gate.wait, for_ever):
+        told = Told()
+        life = living(told, warm_up=warm_up)
+        beginning = asyncio.create_task(life.begin())
+        await until(lambda told=told: told.words == "warming")  # type: ignore[misc]
+        async with asyncio.timeout(2):
+            await life.close()
+            with pytest.raises(ConfigError, match=r"t\.Service was closed while it was warming"):
+                await beginning
+        assert told.words == "warming", "a service that has left must not be announced as ready"
+    gate.set()
+
+
+async def test_one_who_gives_up_waiting_ends_the_start() -> None:
+    ended = []
+
+    async def for_ever() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.append(True)
+
+    life = living(Told(), load=for_ever)
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(life.begin(), 0.02)
+    assert ended == [True]
+    await life.close()
+
+
+async def test_a_check_that_hangs_does_not_outlive_its_service() -> None:
+    gate = threading.Event()
+    life = living(Told(), health=Health(gate.wait, every_s=10, timeout_s=0.02))
+    await life.begin()
+    await life.close()
+    assert asyncio.all_tasks() == {asyncio.current_task()}
+    gate.set()
+
+
 async def test_out_of_memory_passes_by_itself() -> None:
     told = Told()
     life = living(told)
