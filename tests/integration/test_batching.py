@@ -11,7 +11,16 @@ from typing import Any, Protocol
 import numpy as np
 import pytest
 
-from steelyard import DeadlineExceeded, InvalidArgument, Overloaded, RemoteError, current_call, method, service
+from steelyard import (
+    DeadlineExceeded,
+    InvalidArgument,
+    Overloaded,
+    RemoteError,
+    current_call,
+    method,
+    service,
+    with_options,
+)
 from steelyard.model import Batch
 from steelyard.provider import BatchStatistics, Warm
 from steelyard.testing import LocalCluster
@@ -27,6 +36,9 @@ class Model(Protocol):
     @method(timeout_s=10, batch=Batch(max_size=4, max_wait_s=0.05, ragged="split"))
     async def rows(self, x: np.ndarray) -> np.ndarray: ...
 
+    @method(timeout_s=10)
+    async def wait(self, seconds: float) -> None: ...
+
 
 class ModelOnThreads:
     """Blocking, as most models are."""
@@ -36,8 +48,9 @@ class ModelOnThreads:
         self.shapes: list[tuple[int, ...]] = []
         self.seen: list[object] = []
         self.gate: threading.Event | None = None
+        self.error: type[BaseException] = ValueError
 
-    def score(self, user: list[int], x: np.ndarray) -> list[float | ValueError]:
+    def score(self, user: list[int], x: np.ndarray) -> list[float | BaseException]:
         self.sizes.append(len(user))
         self.shapes.append(x.shape)
         self.seen.append(current_call())
@@ -46,7 +59,10 @@ class ModelOnThreads:
         if any(each < -100 for each in user):
             raise RuntimeError("the whole batch")
         pairs = zip(user, x, strict=True)
-        return [ValueError(f"user {each}") if each < 0 else float(each + row.sum()) for each, row in pairs]
+        return [self.error(f"user {each}") if each < 0 else float(each + row.sum()) for each, row in pairs]
+
+    def wait(self, seconds: float) -> None:
+        time.sleep(seconds)
 
     def rows(self, x: np.ndarray) -> np.ndarray:
         self.shapes.append(x.shape)
@@ -54,7 +70,7 @@ class ModelOnThreads:
 
 
 class ModelOnTheLoop(ModelOnThreads):
-    async def score(self, user: list[int], x: np.ndarray) -> list[float | ValueError]:  # type: ignore[override]
+    async def score(self, user: list[int], x: np.ndarray) -> list[float | BaseException]:  # type: ignore[override]
         await asyncio.sleep(0.001)
         return super().score(user, x)
 
@@ -138,8 +154,6 @@ async def test_deadlines_are_each_callers_own() -> None:
         model.gate = threading.Event()
         first = asyncio.ensure_future(proxy.score(1, np.zeros(2)))
         await until(lambda: model.sizes == [1])
-        from steelyard import with_options
-
         late = asyncio.ensure_future(with_options(proxy, timeout_s=0.05).score(2, np.zeros(2)))
         leaving = asyncio.ensure_future(proxy.score(3, np.zeros(2)))
         stays = asyncio.ensure_future(proxy.score(4, np.zeros(2)))
@@ -199,6 +213,86 @@ async def test_the_line_before_a_batch_is_bounded() -> None:
         found = await asyncio.gather(*calls, return_exceptions=True)
         assert sum(isinstance(each, Overloaded) for each in found) == 22
         assert found.count(1.0) == 9
+
+
+async def test_a_line_without_places_still_lets_a_full_batch_in_where_none_runs() -> None:
+    async with LocalCluster() as cluster:
+        model = ModelOnThreads()
+        provider = await cluster.provide(queue=0, limit=False)
+        await provider.export(model, contract=Model, warm_up=Warm(n=1, args=(1, np.zeros(2)), method="score"))
+        assert model.sizes == [1, 16]
+        proxy = cluster.consumer.refer(Model, retries=0)
+        await cluster.consumer.ready(proxy)
+        model.gate = threading.Event()
+        calls = [asyncio.ensure_future(proxy.score(1, np.zeros(2))) for _ in range(16)]
+        await until(lambda: len(model.sizes) == 3)
+        with pytest.raises(Overloaded):
+            await proxy.score(1, np.zeros(2))
+        model.gate.set()
+        assert await asyncio.gather(*calls) == [1.0] * 16
+
+
+async def test_who_is_refused_by_a_full_line_hears_when_to_come_back() -> None:
+    """Also where no limit stands before the line, and for the one who has to make room."""
+    async with LocalCluster() as cluster:
+        model = ModelOnThreads()
+        proxy = await started(cluster, model, queue=16, limit=False)
+        model.gate = threading.Event()
+        calls = [asyncio.ensure_future(proxy.score(1, np.zeros(2)))]
+        await until(lambda: model.sizes == [1])
+        await asyncio.sleep(0.1)
+        calls += [asyncio.ensure_future(proxy.score(1, np.zeros(2))) for _ in range(17)]
+        await until(lambda: statistics(cluster).refused == 1)
+        important = asyncio.ensure_future(with_options(proxy, priority=0).score(1, np.zeros(2)))
+        await until(lambda: statistics(cluster).refused == 2)
+        model.gate.set()
+        found = await asyncio.gather(*calls, important, return_exceptions=True)
+        hints = [each.retry_after_s for each in found if isinstance(each, Overloaded)]
+        assert len(hints) == 2
+        assert all(hint is not None and 0.1 <= hint <= 1.0 for hint in hints), "one batch has run for 0.1 s so far"
+
+
+async def test_nobody_runs_a_batch_whose_callers_left_while_it_waited_for_a_thread() -> None:
+    async with LocalCluster() as cluster:
+        model = ModelOnThreads()
+        proxy = await started(cluster, model, threads=1)
+        other = asyncio.ensure_future(proxy.wait(0.3))
+        provider = cluster.providers[0]
+        await until(lambda: provider.in_flight == 1)
+        leaving = asyncio.ensure_future(proxy.score(1, np.zeros(2)))
+        await until(lambda: provider.statistics().batches[f"{KEY}.score"].running == 1)
+        leaving.cancel()
+        await until(lambda: provider.in_flight == 1)
+        await other
+        assert await proxy.score(2, np.zeros(2)) == 2.0
+        assert model.sizes == [1]
+
+
+@pytest.mark.parametrize("kind", [ModelOnThreads, ModelOnTheLoop])
+@pytest.mark.parametrize("error", [StopIteration, StopAsyncIteration, asyncio.CancelledError, SystemExit])
+async def test_an_exception_of_any_kind_is_one_callers(kind: type[ModelOnThreads], error: type[BaseException]) -> None:
+    async with LocalCluster() as cluster:
+        model = kind()
+        model.error = error
+        proxy = await started(cluster, model)
+        found = await asyncio.gather(*(proxy.score(user, np.zeros(2)) for user in (1, -2, 3)), return_exceptions=True)
+        assert found[0::2] == [1.0, 3.0]
+        assert isinstance(found[1], RemoteError)
+        assert error.__name__ in found[1].message
+
+
+async def test_a_full_batch_that_fails_in_the_warm_up_raises_its_own_error() -> None:
+    class Small(ModelOnThreads):
+        def score(self, user: list[int], x: np.ndarray) -> list[float | BaseException]:
+            if len(user) > 1:
+                raise KeyError("no room for so many")
+            return [0.0]
+
+    async with LocalCluster() as cluster:
+        provider = await cluster.provide()
+        with pytest.raises(KeyError, match="no room for so many"):
+            await provider.export(Small(), contract=Model, warm_up=Warm(n=1, args=(1, np.zeros(2)), method="score"))
+        assert provider.nodes == ()
 
 
 async def test_a_warm_up_of_a_batched_method_ends_with_a_full_batch() -> None:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import logging
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -137,10 +138,16 @@ class Batcher:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def _make_room(self, priority: int) -> None:
-        if len(self._line) < self._queue:
+        # Those that the next batches of an idle method will take in a moment are at an open door, and in no line.
+        free = self._settings.max_size * (self._settings.at_once - len(self._tasks))
+        if len(self._line) < self._queue + free:
             return
         self._refused += 1
-        error = Overloaded(f"{self._spec.qualified_name}: {len(self._line)} calls wait for a batch already")
+        batches = math.ceil(len(self._line) / self._settings.max_size)
+        error = Overloaded(
+            f"{self._spec.qualified_name}: {len(self._line)} calls wait for a batch already",
+            retry_after_s=self.busy.clears_in_s(batches),
+        )
         loser = self._line.worse_than(priority)
         if loser is None:
             raise error
@@ -222,8 +229,6 @@ class Batcher:
             failure: BaseException = error
             if is_ended:
                 failure = Unavailable(f"{self._spec.qualified_name}: the provider has closed", may_have_run=True)
-            elif isinstance(error, asyncio.CancelledError | StopIteration | StopAsyncIteration):
-                failure = RuntimeError(f"the handler raised {type(error).__name__}")
             for call in calls:
                 _fail(call, failure)
         finally:
@@ -240,7 +245,14 @@ class Batcher:
         deadline_at = max(call.deadline_at for call in calls)
         priority = min(call.priority for call in calls)
         name = self._spec.qualified_name
-        value = await self._pool.run(self._method.function, tuple(args), deadline_at, priority=priority, line=name)
+
+        def work() -> Any:
+            # It may have waited for a thread, and its callers may have left in the meantime.
+            if all(call.future.done() for call in calls):
+                raise RuntimeError("all callers of this batch have left")
+            return self._method.function(*args)
+
+        value = await self._pool.run(work, (), deadline_at, priority=priority, line=name)
         return await value if hasattr(value, "__await__") else value
 
     def _ended(self, calls: Sequence[_Call], began_s: float) -> None:
@@ -271,5 +283,8 @@ def _answer(call: _Call, result: Any) -> None:
 
 
 def _fail(call: _Call, error: BaseException) -> None:
+    if isinstance(error, asyncio.CancelledError | StopIteration | StopAsyncIteration):
+        # A future cannot carry the second, and the others would look like the caller's own end, or a stream's.
+        error = RuntimeError(f"the handler raised {type(error).__name__}")
     if not call.future.done():
         call.future.set_exception(error)

@@ -11,6 +11,8 @@ import threading
 import time
 from collections.abc import Callable
 
+UNKNOWN_RUN_S = 0.05
+
 
 class BusyMeter:
     """``with meter:`` around each run; ``share`` gives the busy part of *capacity* runs at a time. Thread-safe."""
@@ -39,6 +41,14 @@ class BusyMeter:
         with self._lock:
             self._pass()
             self._running -= 1
+
+    def clears_in_s(self, runs: int) -> float:
+        """When as many *runs* as wait will have begun, as long as the runs so far took: a hint for whoever is refused,
+        1 ms to 1 s."""
+        with self._lock:
+            self._pass()
+            run_s = self._busy_s / self.runs if self.runs else UNKNOWN_RUN_S
+        return min(1.0, max(0.001, max(1, runs) * run_s / self._capacity))
 
     def share(self) -> float:
         """The busy share since the last question, in [0, 1]; runs that are under way count as far as they are."""

@@ -127,6 +127,7 @@ class Dispatcher:
         self._tokens.pop(spec.key, None)
         for name in spec.methods:
             self._short_ways.pop((spec.key, name), None)
+            self.limits.pop((spec.key, name), None)
             batcher = self.batchers.pop((spec.key, name), None)
             if batcher is not None:
                 self._retired.append(batcher)

@@ -89,16 +89,13 @@ def _warm_up(methods: Mapping[str, BoundMethod], warm_up: Warm | Callable[[], An
             await call(spec.name, bind_arguments(spec, _arguments(warm_up, number), {}))
         if batch is not None:
             full = [bind_arguments(spec, _arguments(warm_up, 0), {})] * batch.max_size
-            async with asyncio.TaskGroup() as group:
-                for args in full:
-                    group.create_task(_awaited(call(spec.name, args)))
+            answers = await asyncio.gather(*(call(spec.name, args) for args in full), return_exceptions=True)
+            for answer in answers:
+                if isinstance(answer, BaseException):
+                    raise answer  # one of them, and no group: as the same error of a lone call
 
     return run
 
 
 def _arguments(warm_up: Warm, number: int) -> tuple[Any, ...]:
     return warm_up.args if isinstance(warm_up.args, tuple) else tuple(warm_up.args(number))
-
-
-async def _awaited(call: Awaitable[None]) -> None:
-    await call

@@ -174,7 +174,10 @@ class HandlerPool:
         return future
 
     def _full(self) -> Overloaded:
-        return Overloaded(f"{self._threads} handler threads are busy and {self._queue} calls wait already")
+        return Overloaded(
+            f"{self._threads} handler threads are busy and {self._queue} calls wait already",
+            retry_after_s=self.busy.clears_in_s(self._waiting),
+        )
 
     def _left(self, line: Line, place: Place) -> None:
         """A caller has gone: nobody waits for its turn."""

@@ -88,3 +88,17 @@ async def test_an_unknown_method_and_a_second_export(dispatcher: Dispatcher) -> 
         await ask(dispatcher, "t.One:1.0.0", "what")
     with pytest.raises(ConfigError, match=r"t.One:1.0.0 is exported already"):
         add(dispatcher, One)
+
+
+class Blocking:
+    def which(self) -> str:
+        return "a thread's"
+
+
+async def test_nothing_of_a_removed_service_meets_the_next_one_of_its_name(dispatcher: Dispatcher) -> None:
+    spec = service_spec(One)
+    dispatcher.add(spec, bind(spec, Blocking()))
+    assert (spec.key, "which") in dispatcher.limits
+    dispatcher.remove(spec)
+    add(dispatcher, One)
+    assert dispatcher.limits == {}, "a coroutine has no limit by default"

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 import pytest
 
 from steelyard.errors import ConfigError, DeadlineExceeded, Overloaded, Unavailable
+from steelyard.provider.busy import BusyMeter
 from steelyard.provider.pool import HandlerPool
 
 FOREVER = float("inf")
@@ -396,6 +397,21 @@ async def test_a_caller_who_leaves_the_line_leaves_a_place_and_never_runs() -> N
     assert ran == ["stays"]
     await settled(pool)
     pool.close()
+
+
+def test_the_hint_is_the_time_the_line_takes_within_bounds() -> None:
+    now = [0.0]
+    meter = BusyMeter(2, lambda: now[0])
+    assert meter.clears_in_s(2) == pytest.approx(0.05), "before any run"
+    for _ in range(3):
+        with meter:
+            now[0] += 0.1
+    assert meter.clears_in_s(0) == pytest.approx(0.05), "half a run, for two run at a time"
+    assert meter.clears_in_s(6) == pytest.approx(0.3)
+    assert meter.clears_in_s(1000) == 1.0
+    with meter:
+        now[0] += 3.7
+        assert meter.clears_in_s(1) == pytest.approx(0.5), "a run under way counts as far as it is"
 
 
 async def test_the_busy_share_counts_runs_under_way() -> None:
