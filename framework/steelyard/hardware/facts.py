@@ -15,6 +15,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from steelyard.errors import ConfigError
+
 from .accelerator import accelerator_facts
 from .cgroup import PROC_ROOT, read_text
 from .machine import physical_cores
@@ -33,6 +35,8 @@ FACTS = {
     "rack": "where in the zone, from $STEELYARD_RACK or /etc/steelyard/rack",
 }
 """Every fact and what it says. As a tag each has the prefix ``hw.``; what is not known has no tag."""
+
+_NUMBERS = ("physical_cores", "numa", "accelerator_memory")
 
 _CONTAINERS = (
     ("kubernetes", re.compile(r"/kubepods|/kubelet")),
@@ -53,7 +57,8 @@ def detect_facts(
     environ: Mapping[str, str] = os.environ,
     rack_file: Path = RACK_FILE,
 ) -> dict[str, str]:
-    """Tags by name (``hw.numa``). *overrides* by fact (``numa``); an empty one takes a fact away."""
+    """Tags by name (``hw.numa``). *overrides* by fact (``numa``); an empty one, or "none", takes a fact away. Raises
+    ConfigError for a number that is none."""
     found = {
         "arch": platform.machine(),
         "physical_cores": _text(physical_cores(proc_root)),
@@ -63,7 +68,7 @@ def detect_facts(
         "rack": environ.get("STEELYARD_RACK", "").strip() or _first_line(rack_file),
         **accelerator_facts(nvml, environ),
     }
-    found.update(overrides or {})
+    found.update({name: _given(name, value.strip()) for name, value in (overrides or {}).items()})
     return {f"hw.{name}": value for name, value in found.items() if value}
 
 
@@ -88,6 +93,14 @@ def container(proc_root: Path = PROC_ROOT, root: Path = Path("/"), environ: Mapp
             return name
     named = environ.get("container", "").strip()  # systemd's convention
     return named if re.fullmatch(r"[A-Za-z0-9_.-]+", named) else "bare"
+
+
+def _given(name: str, value: str) -> str:
+    if value.lower() in ("", "none"):
+        return ""
+    if name in _NUMBERS and not (value.isdecimal() and int(value) > 0):
+        raise ConfigError(f"hardware {name} must be a whole number above 0 (or 'none'), not {value!r}")
+    return value
 
 
 def _first_line(path: Path) -> str:

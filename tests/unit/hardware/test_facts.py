@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from support.machine import v2
 
+from steelyard.errors import ConfigError
 from steelyard.hardware import FACTS, detect_facts, split_overrides
 from steelyard.hardware.facts import container, host_identity
 from steelyard.hardware.machine import physical_cores
@@ -87,3 +88,18 @@ def test_overrides_are_parted() -> None:
     fields, facts = split_overrides({"cores": "4", "hw.numa": "2", "driver": "x", "colour": "red"})
     assert fields == {"cores": "4", "colour": "red"}
     assert facts == {"numa": "2", "driver": "x"}
+
+
+def test_overrides_of_facts(tmp_path: Path) -> None:
+    def tags(**given: str) -> dict[str, str]:
+        machine = v2(tmp_path)
+        return detect_facts(
+            given, proc_root=machine.proc, sys_root=tmp_path, root=tmp_path, environ={}, rack_file=tmp_path / "none"
+        )
+
+    found = tags(numa=" 2 ", rack="r1", arch="none", container="")
+    assert (found["hw.numa"], found["hw.rack"]) == ("2", "r1")
+    assert not {"hw.arch", "hw.container"} & set(found), "taken away"
+    for name, value in (("numa", "two"), ("physical_cores", "0"), ("accelerator_memory", "-1"), ("numa", "1.5")):
+        with pytest.raises(ConfigError, match=rf"hardware {name} must be a whole number above 0 .*not '{value}'"):
+            tags(**{name: value})
