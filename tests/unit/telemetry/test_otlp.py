@@ -152,7 +152,11 @@ def test_metrics_go_out_at_the_given_pace(collector: Collector) -> None:
     telemetry.close()
 
 
-def test_a_collector_that_is_away_cannot_hold_the_end_up(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_collector_that_is_away_cannot_hold_the_end_up(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "1")
+    before = set(threading.enumerate())
     with socket.create_server(("127.0.0.1", 0)) as silent:  # accepts and never answers
         telemetry = setup("shop", f"http://127.0.0.1:{silent.getsockname()[1]}")
         use(telemetry)
@@ -160,6 +164,8 @@ def test_a_collector_that_is_away_cannot_hold_the_end_up(caplog: pytest.LogCaptu
         telemetry.close(timeout_s=0.3)
         assert time.perf_counter() - started_at < 5
         assert "could not be flushed within 0.3 s" in caplog.text
+        for thread in set(threading.enumerate()) - before:  # or they would still be trying when the tests are over
+            thread.join(30)
 
 
 @pytest.mark.parametrize("module", ["trace_exporter", "metric_exporter"])
