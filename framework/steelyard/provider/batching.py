@@ -48,9 +48,9 @@ class BatchStatistics:
 
 
 class _Call:
-    """One call in the line. ``future`` is its answer."""
+    """One call in the line, at ``place``. ``future`` is its answer."""
 
-    __slots__ = ("args", "deadline_at", "form", "future", "joined_s", "priority", "ran")
+    __slots__ = ("args", "deadline_at", "form", "future", "joined_s", "place", "priority", "ran")
 
     def __init__(self, invocation: Invocation, joined_s: float, form: Form) -> None:
         self.args = invocation.args
@@ -58,6 +58,7 @@ class _Call:
         self.priority = invocation.priority
         self.form = form
         self.joined_s = joined_s
+        self.place: Place
         self.ran: RunTime | None = run_time.get()
         self.future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
 
@@ -104,7 +105,7 @@ class Batcher:
         self._make_room(invocation.priority)
         if not len(self._line):
             self._since_s = now_s
-        place = self._line.join(call, priority=call.priority, deadline_at=call.deadline_at, now_s=now_s)
+        call.place = self._joined(call)
         if not self._is_considering:
             # In the next turn of the loop: calls that came in one packet are in one batch.
             self._is_considering = True
@@ -112,7 +113,7 @@ class Batcher:
         try:
             return await call.future
         finally:
-            self._line.leave(place)
+            self._line.leave(call.place)
 
     def statistics(self) -> BatchStatistics:
         return BatchStatistics(
@@ -130,12 +131,15 @@ class Batcher:
         self._is_closed = True
         if self._timer is not None:
             self._timer.cancel()
-        for place in self._line.clear():
-            _fail(place.item, Unavailable(f"{self._spec.qualified_name}: the provider has closed"))
+        for call in self._line.clear():
+            _fail(call, Unavailable(f"{self._spec.qualified_name}: the provider has closed"))
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _joined(self, call: _Call) -> Place:
+        return self._line.join(call, priority=call.priority, deadline_at=call.deadline_at, now_s=call.joined_s)
 
     def _make_room(self, priority: int) -> None:
         # Those that the next batches of an idle method will take in a moment are at an open door, and in no line.
@@ -151,7 +155,7 @@ class Batcher:
         loser = self._line.worse_than(priority)
         if loser is None:
             raise error
-        _fail(loser.item, error)
+        _fail(loser, error)
 
     def _consider(self) -> None:
         """Starts a batch when it is time for one."""
@@ -189,12 +193,11 @@ class Batcher:
         """The next batch: the first in line, and those behind it that can be stacked with it."""
         now_s = self._clock()
         calls: list[_Call] = []
-        others: list[Place] = []
+        others: list[_Call] = []
         while len(calls) < self._settings.max_size:
-            place = self._line.next()
-            if place is None:
+            call: _Call | None = self._line.next()
+            if call is None:
                 break
-            call: _Call = place.item
             if call.future.done():
                 continue
             if call.deadline_at <= now_s:
@@ -204,14 +207,11 @@ class Batcher:
                 self._refused += 1
                 _fail(call, ragged(self._spec, call.form, self._usual))
             elif calls and call.form != calls[0].form:
-                others.append(place)
+                others.append(call)
             else:
                 calls.append(call)
-        for place in others:
-            again = self._line.join(
-                place.item, priority=place.priority, deadline_at=place.deadline_at, now_s=place.item.joined_s
-            )
-            place.item.future.add_done_callback(lambda _, left=again: self._line.leave(left))
+        for call in others:
+            call.place = self._joined(call)
         return calls
 
     async def _run(self, calls: Sequence[_Call]) -> None:

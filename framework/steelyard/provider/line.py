@@ -23,7 +23,8 @@ _SLACK = 64
 
 
 class Place:
-    """One who waits. ``is_out``: it has been served, sent away, or has left."""
+    """One who waits. ``is_out``: it has been served, sent away, or has left. Its ``item`` is then None, because the
+    heaps keep the place for a while."""
 
     __slots__ = ("deadline_at", "is_out", "item", "number", "priority")
 
@@ -63,31 +64,28 @@ class Line:
             heapq.heappop(best)
         return best[0][:2] if best else None
 
-    def next(self) -> Place | None:
-        """Takes out the one whose turn it is."""
+    def next(self) -> Any:
+        """Takes out the one whose turn it is, and returns its item. None: nobody waits."""
         if self.head() is None:
             return None
-        place = heapq.heappop(self._best)[3]
-        self.leave(place)
-        return place
+        return self._taken(heapq.heappop(self._best)[3])
 
-    def worse_than(self, priority: int) -> Place | None:
-        """Takes out the one who has to make room for a newcomer of *priority*: of the least important class below it
-        the one who came last and so has lost the least. None: nobody here is less important."""
+    def worse_than(self, priority: int) -> Any:
+        """Takes out the one who has to make room for a newcomer of *priority*, and returns its item: of the least
+        important class below it the one who came last and so has lost the least. None: nobody here is less
+        important."""
         worst = self._worst
         while worst and worst[0][2].is_out:
             heapq.heappop(worst)
         if not worst or -worst[0][0] <= priority:
             return None
-        place = heapq.heappop(worst)[2]
-        self.leave(place)
-        return place
+        return self._taken(heapq.heappop(worst)[2])
 
     def leave(self, place: Place) -> None:
         """*place* waits no longer. Idempotent."""
         if place.is_out:
             return
-        place.is_out = True
+        place.is_out, place.item = True, None
         self._alive -= 1
         most = 2 * self._alive + _SLACK
         if len(self._best) > most:
@@ -97,9 +95,12 @@ class Line:
             self._worst = [entry for entry in self._worst if not entry[2].is_out]
             heapq.heapify(self._worst)
 
-    def clear(self) -> list[Place]:
-        """Takes out everybody."""
+    def clear(self) -> list[Any]:
+        """Takes out everybody, and returns their items."""
         places = [entry[3] for entry in self._best if not entry[3].is_out]
-        for place in places:
-            self.leave(place)
-        return places
+        return [self._taken(place) for place in places]
+
+    def _taken(self, place: Place) -> Any:
+        item = place.item
+        self.leave(place)
+        return item

@@ -140,10 +140,10 @@ class HandlerPool:
             log.warning("%d blocking handlers still run; they end with the process", self.busy.running)
         self._executor.close()
         with self._lock:
-            left = [place for line in self._lines.values() for place in line.clear()]
+            left = [item for line in self._lines.values() for item in line.clear()]
             self._waiting = 0
-        for place in left:
-            place.item[0].cancel()
+        for future, _ in left:
+            future.cancel()
 
     def _join(self, work: Callable[[], Any], name: str, priority: int, deadline_at: float) -> Future[Any]:
         future: Future[Any] = Future()
@@ -169,7 +169,7 @@ class HandlerPool:
                     raise
                 self._turns += 1
         if loser is not None:
-            _refuse(loser.item[0], self._full())
+            _refuse(loser[0], self._full())
         future.add_done_callback(lambda done: self._left(line, place) if done.cancelled() else None)
         return future
 
@@ -190,12 +190,12 @@ class HandlerPool:
         """In a thread: whoever is first in line now."""
         with self._lock:
             self._turns -= 1
-            place = self._first()
-            if place is None:
+            first = self._first()
+            if first is None:
                 return
             self._waiting -= 1
             self.busy.__enter__()  # under the lock, so that it is never counted twice or not at all
-        future, work = place.item
+        future, work = first
         result, failure = None, None
         try:
             if not future.set_running_or_notify_cancel():
@@ -212,7 +212,7 @@ class HandlerPool:
         else:
             future.set_exception(failure)
 
-    def _first(self) -> Place | None:
+    def _first(self) -> Any:
         lines = [(head, number, line) for number, line in enumerate(self._lines.values()) if (head := line.head())]
         return min(lines)[2].next() if lines else None
 

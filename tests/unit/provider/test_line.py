@@ -15,8 +15,8 @@ def test_the_important_then_the_urgent_then_the_early() -> None:
     for item, priority, deadline_at in (("a", 1, 9.0), ("b", 0, 50.0), ("c", 1, 3.0), ("d", 1, 9.0), ("e", 1, INF)):
         line.join(item, priority=priority, deadline_at=deadline_at, now_s=0.0)
     taken = []
-    while (place := line.next()) is not None:
-        taken.append(place.item)
+    while (item := line.next()) is not None:
+        taken.append(item)
     assert taken == ["b", "c", "a", "d", "e"]
 
 
@@ -24,16 +24,14 @@ def test_who_has_no_deadline_does_not_wait_for_ever() -> None:
     line = Line()
     line.join("patient", priority=1, deadline_at=INF, now_s=0.0)
     line.join("later", priority=1, deadline_at=PATIENCE_S + 0.1, now_s=5.0)
-    place = line.next()
-    assert place is not None
-    assert place.item == "patient"
+    assert line.next() == "patient"
 
 
 def test_room_is_made_by_the_least_important_who_came_last() -> None:
     line = Line()
     for item, priority in (("a", 2), ("b", 3), ("c", 3), ("d", 2)):
         line.join(item, priority=priority, deadline_at=1.0, now_s=0.0)
-    left = [line.worse_than(1).item for _ in range(4)]  # type: ignore[union-attr]
+    left = [line.worse_than(1) for _ in range(4)]
     assert left == ["c", "b", "d", "a"]
     line.join("equal", priority=1, deadline_at=1.0, now_s=0.0)
     assert line.worse_than(1) is None, "equals do not push one another out"
@@ -57,24 +55,23 @@ def test_against_a_list(steps: list[tuple[str, int | None, float | None]]) -> No
         if step == "join":
             assert value is not None
             assert deadline_at is not None
-            places.append(line.join(number, priority=value, deadline_at=deadline_at, now_s=0.0))
+            places.append((line.join(number, priority=value, deadline_at=deadline_at, now_s=0.0), number))
             model.append((value, min(deadline_at, PATIENCE_S) if deadline_at == INF else deadline_at, number))
         elif step == "next":
-            place = line.next()
             expected = min(model, default=None)
-            assert (None if place is None else place.item) == (None if expected is None else expected[2])
+            assert line.next() == (None if expected is None else expected[2])
             model = [each for each in model if each != expected]
         elif step == "leave" and places:
             assert value is not None
-            place = places[value % len(places)]
+            place, item = places[value % len(places)]
             line.leave(place)
-            model = [each for each in model if each[2] != place.item]
+            assert place.item is None, "nothing of it is kept"
+            model = [each for each in model if each[2] != item]
         elif step == "worse":
             assert value is not None
-            out = line.worse_than(value)
             worse = [each for each in model if each[0] > value]
             expected = max(worse, key=lambda each: (each[0], each[2]), default=None)
-            assert (None if out is None else out.item) == (None if expected is None else expected[2])
+            assert line.worse_than(value) == (None if expected is None else expected[2])
             model = [each for each in model if each != expected]
         assert len(line) == len(model)
         assert len(line._best) <= 2 * len(model) + 65

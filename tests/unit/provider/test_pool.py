@@ -2,11 +2,13 @@
 
 import asyncio
 import contextvars
+import gc
 import logging
 import subprocess
 import sys
 import threading
 import time
+import weakref
 from collections.abc import Iterator
 
 import pytest
@@ -21,6 +23,13 @@ FOREVER = float("inf")
 async def settled(pool: HandlerPool) -> None:
     async with asyncio.timeout(5):
         while pool.taken:
+            await asyncio.sleep(0.001)
+
+
+async def begun(pool: HandlerPool) -> None:
+    """Until a thread has taken its call."""
+    async with asyncio.timeout(5):
+        while not pool.busy.running:
             await asyncio.sleep(0.001)
 
 
@@ -56,7 +65,7 @@ async def test_a_caller_who_leaves_gives_the_slot_back_only_when_the_thread_is_d
     pool = HandlerPool(1, 0, time.monotonic)
     gate = threading.Event()
     left = asyncio.ensure_future(pool.run(gate.wait, (5,), FOREVER))
-    await asyncio.sleep(0.02)
+    await begun(pool)
     left.cancel()
     await asyncio.gather(left, return_exceptions=True)
     with pytest.raises(Overloaded):
@@ -73,7 +82,7 @@ async def test_a_call_that_expired_in_the_queue_is_not_run() -> None:
     gate = threading.Event()
     ran = []
     first = asyncio.ensure_future(pool.run(gate.wait, (5,), FOREVER))
-    await asyncio.sleep(0.02)  # until it runs: while both wait, the more urgent goes first
+    await begun(pool)  # while both wait, the more urgent goes first
     late = asyncio.ensure_future(pool.run(ran.append, ("late",), time.monotonic() + 0.01))
     await asyncio.sleep(0.05)
     gate.set()
@@ -122,20 +131,20 @@ async def test_a_handler_that_runs_out_of_items_fails_and_does_not_hang() -> Non
 async def test_threads_are_started_when_needed_and_kept() -> None:
     pool = HandlerPool(4, 8, time.monotonic)
 
-    def names() -> set[str]:
-        return {each.name for each in threading.enumerate() if each.name.startswith("steelyard-handler")}
+    def threads() -> set[threading.Thread]:
+        return {each for each in threading.enumerate() if each.name.startswith("steelyard-handler")}
 
-    others = names()
+    others = threads()
     for _ in range(20):
         await pool.run(time.sleep, (0,), FOREVER)
         await settled(pool)
         await asyncio.sleep(0.002)  # the thread says that it is idle after it has given its result
-    assert len(names() - others) <= 2
+    assert len(threads() - others) <= 2
     await asyncio.gather(*(pool.run(time.sleep, (0.02,), FOREVER) for _ in range(12)))
-    assert len(names() - others) == 4
+    assert len(threads() - others) == 4
     pool.close()
     async with asyncio.timeout(5):
-        while names() - others:
+        while threads() - others:
             await asyncio.sleep(0.005)
     with pytest.raises(RuntimeError, match="closed"):
         await pool.run(time.sleep, (0,), FOREVER)
@@ -323,7 +332,7 @@ async def test_the_important_and_the_urgent_overtake() -> None:
     pool = HandlerPool(1, 10, time.monotonic)
     gate, ran, now = threading.Event(), [], time.monotonic()
     first = asyncio.ensure_future(pool.run(gate.wait, (5,), FOREVER))
-    await asyncio.sleep(0.02)
+    await begun(pool)
     waiting = [
         asyncio.ensure_future(pool.run(ran.append, (name,), deadline_at, priority=priority))
         for name, deadline_at, priority in (
@@ -346,7 +355,7 @@ async def test_a_full_line_makes_room_for_the_more_important_and_for_nobody_else
     pool = HandlerPool(1, 2, time.monotonic)
     gate = threading.Event()
     first = asyncio.ensure_future(pool.run(gate.wait, (5,), FOREVER))
-    await asyncio.sleep(0.02)
+    await begun(pool)
     minor = [asyncio.ensure_future(pool.run(lambda: "ran", (), FOREVER, priority=2)) for _ in range(2)]
     await asyncio.sleep(0.02)
     with pytest.raises(Overloaded):
@@ -365,7 +374,7 @@ async def test_each_method_has_a_line_of_its_own() -> None:
     pool = HandlerPool(1, 1, time.monotonic)
     gate = threading.Event()
     first = asyncio.ensure_future(pool.run(gate.wait, (5,), FOREVER))
-    await asyncio.sleep(0.02)
+    await begun(pool)
     flood = asyncio.ensure_future(pool.run(lambda: "flood", (), FOREVER, line="flooded"))
     await asyncio.sleep(0.02)
     with pytest.raises(Overloaded):
@@ -383,7 +392,7 @@ async def test_a_caller_who_leaves_the_line_leaves_a_place_and_never_runs() -> N
     pool = HandlerPool(1, 1, time.monotonic)
     gate, ran = threading.Event(), []
     first = asyncio.ensure_future(pool.run(gate.wait, (5,), FOREVER))
-    await asyncio.sleep(0.02)
+    await begun(pool)
     for _ in range(200):
         left = asyncio.ensure_future(pool.run(ran.append, ("left",), FOREVER))
         await asyncio.sleep(0)
@@ -432,4 +441,24 @@ async def test_the_busy_share_counts_runs_under_way() -> None:
     await settled(pool)
     now[0] = 20.0
     assert pool.busy.share() == 0.0
+    pool.close()
+
+
+class Large:
+    """Stands for an array of many megabytes."""
+
+
+async def test_an_idle_pool_keeps_nothing_of_the_calls_that_it_has_served() -> None:
+    pool = HandlerPool(1, 100, time.monotonic)
+    seen: list[weakref.ref[Large]] = []
+
+    async def one(_: int) -> None:
+        argument = Large()
+        seen.append(weakref.ref(argument))
+        await pool.run(lambda given: given, (argument,), FOREVER)
+
+    await asyncio.gather(*(one(number) for number in range(20)))
+    await settled(pool)
+    gc.collect()
+    assert [each() for each in seen] == [None] * 20
     pool.close()
