@@ -73,7 +73,8 @@ def gpu_source(nvml: Any, environ: Mapping[str, str] = os.environ) -> Callable[[
         failure: Exception | None = None
         for name, read in (("gpu", _busy), ("gpu_memory", _fullest), ("gpu_throttled", _throttled)):
             try:
-                found |= {name: read(nvml, handles)} if handles else {}
+                share = read(nvml, handles) if handles else None
+                found |= {} if share is None else {name: share}
             except nvml.NVMLError as error:
                 failure = error
                 if name not in complaints:
@@ -95,8 +96,9 @@ def accelerator_facts(nvml: Any | None, environ: Mapping[str, str] = os.environ)
     try:
         facts["driver"] = _text(nvml.nvmlSystemGetDriverVersion())
         parts = [part for handle in _visible(nvml, environ) for part in _slices(nvml, handle) or [handle]]
-        if parts:
-            facts["accelerator_memory"] = str(min(int(nvml.nvmlDeviceGetMemoryInfo(part).total) for part in parts))
+        sizes = [int(nvml.nvmlDeviceGetMemoryInfo(part).total) for part in parts]
+        if sizes and min(sizes) > 0:
+            facts["accelerator_memory"] = str(min(sizes))
     except nvml.NVMLError as error:
         log.debug("NVML does not tell everything of its devices: %s", error)
     return facts
@@ -106,9 +108,10 @@ def _busy(nvml: Any, handles: Sequence[Any]) -> float:
     return sum(float(nvml.nvmlDeviceGetUtilizationRates(each).gpu) for each in handles) / len(handles) / 100.0
 
 
-def _fullest(nvml: Any, handles: Sequence[Any]) -> float:
+def _fullest(nvml: Any, handles: Sequence[Any]) -> float | None:
+    """None where no device has memory of its own (those that share the machine's tell a total of 0)."""
     infos = [nvml.nvmlDeviceGetMemoryInfo(each) for each in handles]
-    return max(float(info.used) / float(info.total) for info in infos if info.total)
+    return max((float(info.used) / float(info.total) for info in infos if info.total), default=None)
 
 
 # nvml.h: HwSlowdown, SwThermalSlowdown, HwThermalSlowdown, HwPowerBrakeSlowdown. Not: idle, an application's own

@@ -166,6 +166,12 @@ def test_what_nvml_does_not_say_is_named_once(caplog: pytest.LogCaptureFixture) 
     assert caplog.text.count("the utilization 'gpu' is unknown: NVML says Not Supported") == 1
 
 
+def test_a_device_without_memory_of_its_own_is_busy_all_the_same() -> None:
+    nvml = FakeNvml([Device(busy=40, bytes=0)])
+    assert gpu_source(nvml, {})() == {"gpu": 0.4, "gpu_throttled": 0.0}
+    assert "hw.accelerator_memory" not in detect_facts(nvml=nvml, environ={})
+
+
 def test_nvml_that_fails_later_is_no_error_of_detection(caplog: pytest.LogCaptureFixture) -> None:
     assert detect_accelerators(FakeNvml([Device()], is_dead=True), {}) == ()
     assert "Driver Not Loaded" in caplog.text
