@@ -46,8 +46,14 @@ class Source:
         if self._is_busy or self._is_closed:
             return
         if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name=f"steelyard-source-{self.name}", daemon=True)
-            self._thread.start()
+            thread = threading.Thread(target=self._run, name=f"steelyard-source-{self.name}", daemon=True)
+            try:
+                thread.start()
+            except RuntimeError as error:  # the container's bound on processes; it may be lifted, so it is tried again
+                self._answered.set()
+                self.complain(f"has no thread ({error})")
+                return
+            self._thread = thread
         self._is_busy = True
         self._value = {}
         self._answered.clear()

@@ -29,7 +29,7 @@ class DaemonThreads:
         self._is_closed = False
 
     def submit(self, work: Callable[[], Any]) -> Future[Any]:
-        """Runs *work* in a thread. Raises RuntimeError after ``close``."""
+        """Runs *work* in a thread. Raises RuntimeError after ``close``, and where the machine gives no first thread."""
         future: Future[Any] = Future()
         with self._lock:
             if self._is_closed:
@@ -39,7 +39,15 @@ class DaemonThreads:
             self._started += is_new
             number = self._started
         if is_new:
-            threading.Thread(target=self._run, name=f"{self._name}_{number}", daemon=True).start()
+            try:
+                threading.Thread(target=self._run, name=f"{self._name}_{number}", daemon=True).start()
+            except RuntimeError:  # the container's bound on processes
+                with self._lock:
+                    self._started -= 1
+                    is_alone = self._started == 0
+                if is_alone:  # else those that run will come to it
+                    future.cancel()
+                    raise
         return future
 
     def close(self) -> None:

@@ -220,6 +220,24 @@ def test_a_source_that_hangs_is_absent_and_stalls_nobody(caplog: pytest.LogCaptu
         sampler.stop()
 
 
+def test_a_source_that_gets_no_thread_is_absent_and_tried_again(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refused(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    sampler = Sampler()
+    sampler.add_source("npu", lambda: 0.5)
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refused)
+        for _ in range(2):
+            assert "npu" not in sampler.sample()
+    (complaint,) = complaints(caplog)
+    assert "'npu' has no thread (can't start new thread)" in complaint
+    assert sampler.sample()["npu"] == 0.5
+    sampler.stop()
+
+
 def test_stop_leaves_a_hanging_source_behind_and_says_so(caplog: pytest.LogCaptureFixture) -> None:
     release = threading.Event()
     sampler = Sampler(interval_s=0.02)

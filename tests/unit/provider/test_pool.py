@@ -462,3 +462,31 @@ async def test_an_idle_pool_keeps_nothing_of_the_calls_that_it_has_served() -> N
     gc.collect()
     assert [each() for each in seen] == [None] * 20
     pool.close()
+
+
+async def test_a_machine_that_gives_no_more_threads_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It once cost the pool those threads for ever, and with all of them lost every call would have hung."""
+
+    def refused(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    pool = HandlerPool(2, 8, time.monotonic)
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refused)
+        for _ in range(5):
+            with pytest.raises(RuntimeError, match="can't start new thread"):
+                await pool.run(time.sleep, (0,), FOREVER)
+    assert (pool.taken, pool._turns) == (0, 0)
+    gate = threading.Event()
+    first = asyncio.ensure_future(pool.run(gate.wait, (5,), FOREVER))
+    await begun(pool)
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refused)
+        second = asyncio.ensure_future(pool.run(gate.is_set, (), FOREVER))
+        await asyncio.sleep(0)
+    gate.set()
+    assert await asyncio.gather(first, second) == [True, True]
+    assert await asyncio.gather(*(pool.run(gate.is_set, (), FOREVER) for _ in range(6))) == [True] * 6
+    await settled(pool)
+    assert pool._turns == 0
+    pool.close()
