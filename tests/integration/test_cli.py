@@ -167,7 +167,8 @@ def test_serve_registers_and_says_so(serve: Callable[..., Served], steelyard: Ru
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_drains_and_withdraws(serve: Callable[..., Served], steelyard: Run, number: int) -> None:
     served = serve("support.served:Sums")
-    with calling(served, "test.Sums.slow", "--json", "[2]") as caller:
+    # Long enough to be seen by another command that has yet to start, on a busy machine too.
+    with calling(served, "test.Sums.slow", "--json", "[6]") as caller:
         until(lambda: _in_flight(steelyard) == 1)
         code, said = served.stop(number)
         out, err = caller.communicate(timeout=WITHIN_S)

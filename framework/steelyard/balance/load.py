@@ -12,10 +12,12 @@ per resource (cpu's noise must not hide gpu's level), then the largest relevant 
 (dominant resource, as in Ghodsi et al., NSDI 2011). The age of a sample counts from when it was measured, not from
 when it arrived, so a delayed report cannot pass as fresh.
 
-A reporter can also be wrong without being silent. A number that stands still to the last bit is not a measurement:
-after ``FROZEN_S`` of equal reports they are no longer taken, and the node becomes stale, then unknown, as if it had
-stopped reporting. Two exceptions: a full node may truly report the same 1.0 again and again, and an idle one the same
-0.0; so high values are believed, and a 0.0 as long as the node is not seen to answer calls meanwhile.
+A reporter can also be wrong without being silent. What stands still to the last bit is not a measurement: after
+``FROZEN_S`` of reports that are equal in every flow they are no longer taken, and the node becomes stale, then unknown,
+as if it had stopped reporting. (In every one: what a model tells of itself, ``report("kv_cache", 0.7)``, may well be
+the same for minutes, while the CPU beside it is never the same twice.) Two exceptions: a full node may truly report the
+same 1.0 again and again, and an idle one the same 0.0; so high values are believed, and a 0.0 as long as the node is
+not seen to answer calls meanwhile.
 """
 
 from __future__ import annotations
@@ -86,7 +88,17 @@ class LoadSignal:
     ``raw`` is what it said, unsmoothed. ``repeats`` counts how often the newest report only repeated the one before.
     """
 
-    __slots__ = ("_levels", "_names", "_raw_since_s", "_restart_at_s", "load", "raw", "repeats", "sampled_at_s")
+    __slots__ = (
+        "_levels",
+        "_names",
+        "_raw_since_s",
+        "_restart_at_s",
+        "_said",
+        "load",
+        "raw",
+        "repeats",
+        "sampled_at_s",
+    )
 
     def __init__(self) -> None:
         self.load: float | None = None
@@ -94,6 +106,7 @@ class LoadSignal:
         self.repeats = 0
         self.raw = -1.0
         self._raw_since_s = -math.inf
+        self._said = 0  # a hash of the newest report's flows, where it has several numbers
         # Names are shared by all nodes that report alike, levels stand in their order: a dict per node takes 184 bytes.
         self._names: tuple[str, ...] = ()
         self._levels: tuple[float, ...] = ()
@@ -135,13 +148,15 @@ class LoadSignal:
             return True
         if len(utilization) == 1:
             (name,) = utilization
-            raw = utilization[name] if _steers(name, resources) else -1.0
+            raw, said = (utilization[name] if _steers(name, resources) else -1.0), 0
         else:
             raw = max((value for name, value in utilization.items() if _steers(name, resources)), default=-1.0)
+            # Stocks stay out: a gauge of the CPU that is stuck at 0 must not pass because memory moves.
+            said = hash(tuple([value for name, value in utilization.items() if name not in NOT_STEERING]))
         if raw < 0.0:
             self.load = None
-        elif raw != self.raw:
-            self.raw, self._raw_since_s, self.repeats = raw, sampled_at_s, 0
+        elif raw != self.raw or said != self._said:
+            self.raw, self._said, self._raw_since_s, self.repeats = raw, said, sampled_at_s, 0
         elif raw < _FULL:
             self.repeats += 1
             is_frozen = self.repeats >= FROZEN_REPORTS - 1 and sampled_at_s - self._raw_since_s >= FROZEN_S - 0.5

@@ -61,6 +61,30 @@ def test_a_full_node_and_an_idle_one_may_say_the_same_again_and_again() -> None:
     assert frozen_at(0.0, answered=50) == [True] * 4 + [False] * 4
 
 
+@pytest.mark.parametrize("resources", [None, frozenset({"kv_cache"})])
+def test_what_a_model_tells_may_stand_still_while_its_machine_is_measured(resources: frozenset[str] | None) -> None:
+    signal = LoadSignal()
+    for second in range(60):
+        told = LoadReport(utilization={"cpu": 0.3 + 0.001 * (second % 7), "memory": 0.5, "kv_cache": 0.7})
+        assert signal.take(told, float(second), tau_s=2.0, resources=resources)
+    assert signal.load == pytest.approx(0.7)
+
+
+def test_a_stuck_gauge_is_not_excused_by_memory_that_moves() -> None:
+    signal = LoadSignal()
+    taken = [
+        signal.take(
+            LoadReport(utilization={"cpu": 0.0, "memory": 0.5 + 0.001 * second}),
+            float(second),
+            tau_s=2.0,
+            resources=None,
+            answered=50,
+        )
+        for second in range(8)
+    ]
+    assert taken == [True] * 4 + [False] * 4
+
+
 def test_one_sample_told_twice_is_not_frozen() -> None:
     signal = LoadSignal()
     taken = [
