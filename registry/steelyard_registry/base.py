@@ -14,6 +14,7 @@ from typing import Self
 
 from .errors import RegistryError
 from .node import Node, ServiceKey
+from .rule_urls import RuleUrlsView
 from .rules import GROUP, Rule
 
 
@@ -116,6 +117,12 @@ class Registry(ABC):
     async def publish_rule(self, key: str, text: str | None, group: str = GROUP) -> None:
         """Replace the document, or take it out (None). Raises RegistryError, RegistryUnreachable, MalformedUrl."""
         raise RegistryError(f"{self.url} keeps no rules")
+
+    async def rule_urls(self, interface: str, category: str) -> RuleUrlsView:
+        """A live view of the rules that stand as URLs under *interface*, as Dubbo's up to 2.6 do (``configurators`` or
+        ``routers``): read and taken apart, not applied. Its first version is there when this returns. Raises
+        RegistryError where there are none (everywhere but in ZooKeeper), MalformedUrl for another category."""
+        raise RegistryError(f"{self.url} keeps no rules as URLs")
 
     @abstractmethod
     async def close(self) -> None:

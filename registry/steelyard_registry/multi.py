@@ -29,6 +29,7 @@ from .errors import MalformedUrl, RegistryClosed, RegistryError, RegistryUnreach
 from .feed import Feed
 from .locator import Locator
 from .node import Node, ServiceKey
+from .rule_urls import RuleUrlsView
 from .rules import GROUP, Rule
 
 log = logging.getLogger(__name__)
@@ -59,6 +60,7 @@ class MultiRegistry(Backend):
             raise MalformedUrl("multi://zone needs the own zone: multi://zone?zone=a&...")
         super().__init__(" + ".join(member.registry.url for member in members))
         self._members = tuple(members)
+        self.keeps_rules = any(member.registry.keeps_rules for member in members)
         self._mode: Mode = mode
         self._zone = zone
         self._from_cache = False
@@ -153,6 +155,9 @@ class MultiRegistry(Backend):
 
     async def publish_rule(self, key: str, text: str | None, group: str = GROUP) -> None:
         await self._rule_keeper().publish_rule(key, text, group)
+
+    async def rule_urls(self, interface: str, category: str) -> RuleUrlsView:
+        return await self._rule_keeper().rule_urls(interface, category)
 
     def _rule_keeper(self) -> Registry:
         """Rules are not merged: the first member that keeps any has the say."""

@@ -430,6 +430,15 @@ async def test_where_no_rules_are_kept_that_is_said() -> None:
             await registry.rule(ROUTER)
         with pytest.raises(RegistryError, match="keeps no rules"):
             await registry.publish_rule(ROUTER, "x")
+        with pytest.raises(RegistryError, match="keeps no rules as URLs"):
+            await registry.rule_urls("ads.Ctr", "routers")
+
+
+async def test_several_registries_keep_rules_where_one_of_them_does() -> None:
+    async with open_registry("multi://merge?1=static%3A%2F%2F10.0.0.1%3A1&2=memory%3A%2F%2Frules") as registry:
+        assert registry.keeps_rules
+        await registry.publish_rule(ROUTER, TEXT)
+        assert (await registry.rule(ROUTER)).document.text == TEXT
 
 
 async def test_updates_are_published_at_a_bounded_rate_and_the_newest_wins(

@@ -85,7 +85,9 @@ async def test_srv_records_bring_ports_weights_and_priorities(server: NameServer
         await until(view, lambda found: addresses(found) == ["10.0.0.3:1003"] and not found.is_stale)
 
 
-async def test_a_server_that_is_silent_changes_nothing(server: NameServer) -> None:
+async def test_a_server_that_is_silent_changes_nothing(server: NameServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("steelyard_registry.dns._ASK_S", 0.5)
+    monkeypatch.setattr("steelyard_registry.dns._FAILED_S", 0.2)
     server.addresses("10.0.0.1")
     async with open_registry(f"dns://127.0.0.1:{server.port}/ctr.test:1?{QUICK}") as registry:
         view = await registry.subscribe(CTR)

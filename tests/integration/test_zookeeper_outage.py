@@ -116,7 +116,7 @@ async def test_waiting_for_ever_can_be_given_up(tmp_path: Path, how: str) -> Non
 
 async def test_a_host_that_does_not_resolve_is_an_unreachable_one(caplog: pytest.LogCaptureFixture) -> None:
     with pytest.raises(RegistryUnreachable, match=r"zk\.invalid:2181"):
-        await open_registry("zookeeper://zk.invalid").open(wait_s=3)
+        await open_registry("zookeeper://zk.invalid").open(wait_s=1)
     assert not [record for record in caplog.records if record.levelno >= logging.ERROR]
 
 
@@ -217,7 +217,9 @@ async def test_an_answer_that_does_not_come_makes_the_list_stale(
         await until(view, shows(NODE, replace(NODE, port=2)))
 
 
-async def test_closing_on_a_deaf_server_is_bounded(server: ZooKeeperServer) -> None:
+async def test_closing_on_a_deaf_server_is_bounded(server: ZooKeeperServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("steelyard_registry.zookeeper.registry.LEAVE_WAIT_S", 0.5)
+    monkeypatch.setattr("steelyard_registry.zookeeper.session._STOP_WAIT_S", 0.5)
     registry = open_registry(server.url(session_timeout_s=30))
     await registry.open()
     entry = await registry.register(NODE)

@@ -50,8 +50,8 @@ async def test_overrides_and_routes_are_read_and_followed(url: str, operator: Ka
     root = "/" + url.rpartition("/")[2].partition("?")[0]
     folders = {category: f"{root}/com.foo.BarService/{category}" for category in ("configurators", "routers")}
     async with open_registry(url) as registry:
-        overrides = await registry.rule_urls("com.foo.BarService", "configurators")  # type: ignore[attr-defined]
-        routers = await registry.rule_urls("com.foo.BarService", "routers")  # type: ignore[attr-defined]
+        overrides = await registry.rule_urls("com.foo.BarService", "configurators")
+        routers = await registry.rule_urls("com.foo.BarService", "routers")
         assert (overrides.rules.urls, overrides.rules.is_stale) == ((), False)
         for each in (OVERRIDE, DISABLE):
             operator.create(f"{folders['configurators']}/{quote(each, safe='')}", makepath=True)
@@ -84,4 +84,4 @@ async def test_overrides_and_routes_are_read_and_followed(url: str, operator: Ka
         operator.delete(f"{folders['configurators']}", recursive=True)
         await until(overrides, lambda rules: not rules.urls and not rules.skipped)
         with pytest.raises(MalformedUrl, match="configurators and routers"):
-            await registry.rule_urls("com.foo.BarService", "providers")  # type: ignore[attr-defined]
+            await registry.rule_urls("com.foo.BarService", "providers")

@@ -219,8 +219,6 @@ class ZooKeeperRegistry(Backend):
             raise RegistryError(f"{self._url} refused rule {group}/{key}: {type(error).__name__}") from error
 
     async def rule_urls(self, interface: str, category: str) -> RuleUrlsView:
-        """A live view of the rules that stand as URLs under *interface* (``configurators`` or ``routers``; see
-        ``rule_urls``); its first version is there when this returns."""
         if category not in CATEGORIES:
             raise MalformedUrl(f"rules stand under {' and '.join(CATEGORIES)}, not under {category[:40]!r}")
         session = self._require_session()

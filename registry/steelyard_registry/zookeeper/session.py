@@ -310,7 +310,8 @@ class Session:
         if client.handler.is_dead:
             log.error("%s: the client's thread has died; starting a new client", self.door.url)
         elif down_s > _GIVE_UP_SESSIONS * self.door.session_timeout_s:
-            log.warning("%s: no server with a quorum for %.0f s; trying on with a new session", self.door.url, down_s)
+            found = "only a read-only server" if self.is_read_only else "no connection"
+            log.warning("%s: %s for %.0f s; trying on with a new session", self.door.url, found, down_s)
         else:
             return
         self._down_since_s = self._loop.time()

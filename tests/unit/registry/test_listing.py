@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from steelyard_registry import Node, ServiceKey, select
@@ -23,7 +23,6 @@ entries = st.builds(
 steps = st.tuples(st.lists(entries, max_size=6), st.lists(st.integers(0, 30), max_size=4), st.booleans())
 
 
-@settings(max_examples=200)
 @given(st.lists(steps, max_size=12))
 def test_it_shows_what_select_shows(changes: list[tuple[list[tuple[str, Node]], list[int], bool]]) -> None:
     listing, there = Listing(KEY), {}
