@@ -193,8 +193,9 @@ def _joined(parts: list[bytes | memoryview]) -> bytes:
     if size < LARGE_BYTES:
         return b"".join(parts)
     body, at = take_buffer(size), 0
+    view = memoryview(body)  # a bytearray's own slices would make a copy of each part first, in fresh memory
     for part in parts:
-        body[at : at + len(part)] = part
+        view[at : at + len(part)] = part
         at += len(part)
     return cast("bytes", body)
 
