@@ -94,6 +94,19 @@ async def test_many_calls_at_once_each_get_their_own_reply(channel: Channel) -> 
     assert [reply.body for reply in replies] == bodies
 
 
+async def test_more_large_replies_than_may_wait_are_refused_and_the_others_arrive(
+    carrier: Carrier, handler: Handler
+) -> None:
+    """A provider reads no more, PONGs neither, while too much waits to be written: which must leave all the same."""
+    async with carrier(handler, WireLimits(queued_bytes=1024 * 1024)) as (_, channel):
+        one = channel()
+        calls = [one(call("large", b"300000", deadline_at=soon(60))) for _ in range(60)]
+        replies = await asyncio.gather(*calls, return_exceptions=True)
+        assert {type(reply) for reply in replies} <= {Reply, Overloaded}
+        assert [reply for reply in replies if isinstance(reply, Reply)]
+        assert (await one(call("large", b"300000", deadline_at=soon(60)))).body == bytes(300_000)
+
+
 async def test_a_slow_call_does_not_hold_up_a_quick_one(channel: Channel, handler: Handler) -> None:
     waiting = asyncio.ensure_future(channel(call("wait")))
     await until(lambda: handler.started)
@@ -389,6 +402,17 @@ async def test_drain_costs_no_call(carrier: Carrier, handler: Handler) -> None:
         assert await listener.drain(20) is True
         counts = await asyncio.gather(*callers)
         assert sum(counts) == len(handler.started)
+
+
+async def test_drain_waits_for_large_replies_to_leave(carrier: Carrier, handler: Handler) -> None:
+    async with carrier(handler) as (listener, channel):
+        one = channel()
+        size = 8 * 1024 * 1024
+        calls = [asyncio.ensure_future(one(call("large", b"%d" % size))) for _ in range(3)]
+        await until(lambda: len(handler.started) == 3 and listener.in_flight == 0)
+        assert await listener.drain(20) is True
+        await listener.close()
+        assert [len((await reply).body or b"") for reply in calls] == [size] * 3
 
 
 async def test_a_consumer_that_comes_while_the_provider_drains_is_told(carrier: Carrier, handler: Handler) -> None:

@@ -13,6 +13,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections.abc import Callable
+from typing import Any
 
 from .carrier import Carrier, CarrierLost
 from .frames import ProtocolError
@@ -90,6 +92,9 @@ class Connection:
     def _handle(self, data: bytes | memoryview, now_s: float) -> None:
         raise NotImplementedError
 
+    def _handle_placed(self, id_: int, now_s: float) -> None:
+        raise NotImplementedError
+
     def _expire(self, now_s: float) -> None:
         raise NotImplementedError
 
@@ -128,10 +133,19 @@ class Connection:
     # A Link calls these.
 
     def packet(self, data: memoryview) -> None:
-        if self.has_ended:
-            return
+        if not self.has_ended:
+            self._take_in(self._handle, data)
+
+    def place(self, id_: int, size: int) -> memoryview | None:
+        return None if self.has_ended else self._any_side.place(id_, size)
+
+    def placed(self, id_: int) -> None:
+        if not self.has_ended:
+            self._take_in(self._handle_placed, id_)
+
+    def _take_in(self, handle: Callable[[Any, float], None], what: Any) -> None:
         try:
-            self._handle(data, time.monotonic())
+            handle(what, time.monotonic())
         except ProtocolError as error:
             self._broken(error)
         except Exception as error:
@@ -140,8 +154,10 @@ class Connection:
         if self._is_idle and self._outbox.is_waiting:
             self._wake()
         if self._is_full() and self._link is not None:
-            self._is_reading_paused = True
+            # No PONG is read now.
+            self._is_reading_paused, self._outbox.is_paced = True, False
             self._link.pause()
+            self._wake()
 
     def lost(self, error: Exception | None) -> None:
         if error is None:
@@ -159,6 +175,16 @@ class Connection:
         link, outbox = self._link, self._outbox
         assert link is not None
         while not link.is_congested:
+            if outbox.has_bodies:
+                packets = outbox.take_apart(time.monotonic())
+                if not packets:
+                    self._is_idle = True
+                    break
+                link.write_packets(packets)
+                self._after_writing()
+                # Let the loop look at what has come before more of a large body leaves.
+                self._loop.call_soon(self._flush)
+                break
             pieces, count, size = outbox.take_pieces()
             if not count:
                 self._is_idle = True
@@ -166,11 +192,11 @@ class Connection:
             link.write(pieces, count, size)
             self._after_writing()
             if size > PART_BYTES:
-                # A large body is on its way: let the loop look at what has come before the next part of it.
+                # As with large bodies.
                 self._loop.call_soon(self._flush)
                 break
         if self._is_reading_paused and not self._is_full():
-            self._is_reading_paused = False
+            self._is_reading_paused, outbox.is_paced = False, True
             link.resume()
 
     def _broken(self, error: ProtocolError) -> None:

@@ -16,7 +16,20 @@ from .carrier import Carrier
 from .connection import LAST_WORDS_S, Connection
 from .frames import PING
 from .limits import WireLimits
-from .mux import Answered, ConsumerSide, Draining, Ended, Failed, Granted, ItemArrived, Loaded, OpenCall, Opened, Told
+from .mux import (
+    Answered,
+    ConsumerSide,
+    Draining,
+    Ended,
+    Event,
+    Failed,
+    Granted,
+    ItemArrived,
+    Loaded,
+    OpenCall,
+    Opened,
+    Told,
+)
 from .socket_carrier import Link
 from .streaming import ReplyStream, StreamBuffer
 
@@ -112,7 +125,15 @@ class ConsumerConnection(Connection):
             self._wake()
 
     def _handle(self, data: bytes | memoryview, now_s: float) -> None:
-        for event in self._side.receive(data, now_s):
+        self._act(self._side.receive(data, now_s))
+        if self._side.peer is not None and not self._is_welcome.done():
+            self._is_welcome.set_result(None)
+
+    def _handle_placed(self, id_: int, now_s: float) -> None:
+        self._act(self._side.placed(id_, now_s))
+
+    def _act(self, events: list[Event]) -> None:
+        for event in events:
             if type(event) is Answered:
                 call = event.call
                 future = call.token
@@ -122,8 +143,6 @@ class ConsumerConnection(Connection):
                     self._stop_sending(call)
             else:
                 self._other(event)
-        if self._side.peer is not None and not self._is_welcome.done():
-            self._is_welcome.set_result(None)
 
     def _other(self, event: Any) -> None:
         if isinstance(event, ItemArrived | Ended):

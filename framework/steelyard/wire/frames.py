@@ -185,6 +185,29 @@ def packet(pieces: Sequence[bytes | memoryview], count: int | None = None) -> by
     return b"".join((_HEADER.pack(0xDD, len(pieces) if count is None else count), *pieces))
 
 
+# PART up to its body, with its numbers at their full width, so that it can be known by its bytes: an array of three,
+# its kind, an id of 64 bits, bytes with a length of 32 bits.
+_PART_HEAD = struct.Struct(">BBBQBI")
+PART_HEAD_BYTES = _PART_HEAD.size
+# The same as all that a packet holds, with the packet's length before it.
+_LONE_PART = struct.Struct(">IBIBBBQBI")
+LONE_PART_BYTES = _LONE_PART.size
+
+
+def part_head(id_: int, size: int) -> bytes:
+    """A PART with *size* bytes of body, without them."""
+    return _PART_HEAD.pack(0x93, 14, 0xCF, id_, 0xC6, size)
+
+
+def lone_part(data: memoryview, at: int) -> tuple[int, int] | None:
+    """(id, bytes of body) of the PART that is all of the packet whose length stands at *at*; None for any other, and
+    for a PART in other words. It looks at LONE_PART_BYTES."""
+    size, array, count, frame, kind, number, id_, binary, body = _LONE_PART.unpack_from(data, at)
+    if (array, count, frame, kind, number, binary) != (0xDD, 1, 0x93, 14, 0xCF, 0xC6):
+        return None
+    return (id_, body) if size == LONE_PART_BYTES - 4 + body else None
+
+
 def parse(data: bytes | memoryview, *, peer_version: int | None = None) -> list[AnyFrame]:
     """The frames of a packet, checked by type. Raises ProtocolError, and nothing else, whatever the bytes are."""
     # A frame takes two bytes at least, so a shorter packet cannot hold too many.

@@ -19,7 +19,7 @@ from .carrier import Carrier
 from .connection import Connection
 from .frames import encode_load
 from .limits import WireLimits
-from .mux import Called, Cancelled, Completed, Credited, Drained, InFlight, ProviderSide, Received
+from .mux import Called, Cancelled, Completed, Credited, Drained, Event, InFlight, ProviderSide, Received
 from .mux.provider import load_frame
 from .plain import encode_report
 from .socket_carrier import Link
@@ -143,7 +143,7 @@ class Acceptor:
         if (
             self._calm is not None
             and self.in_flight.count == 0
-            and all(connection.has_drained for connection in self.connections)
+            and all(connection.has_drained and not connection.is_sending for connection in self.connections)
         ):
             self._calm.set()
 
@@ -182,9 +182,24 @@ class ProviderConnection(Connection):
         self._side.drain()
         self._wake()
 
+    @property
+    def is_sending(self) -> bool:
+        """Large replies of calls that are over are on their way."""
+        return self._outbox.has_bodies
+
     def _handle(self, data: bytes | memoryview, now_s: float) -> None:
+        self._act(self._side.receive(data, now_s))
+        if self._hello is not None and self._side.peer is not None:
+            self._hello.cancel()
+            self._hello = None
+            self._acceptor.introduced(self)
+
+    def _handle_placed(self, id_: int, now_s: float) -> None:
+        self._act(self._side.placed(id_, now_s))
+
+    def _act(self, events: list[Event]) -> None:
         serve = self._serve
-        for event in self._side.receive(data, now_s):
+        for event in events:
             if type(event) is Called:
                 invocation = event.invocation
                 if event.has_items:
@@ -208,11 +223,6 @@ class ProviderConnection(Connection):
             elif isinstance(event, Drained):
                 self.has_drained = True
                 self._acceptor.check_calm()
-
-        if self._hello is not None and self._side.peer is not None:
-            self._hello.cancel()
-            self._hello = None
-            self._acceptor.introduced(self)
 
     def _late(self) -> None:
         self.stop(f"no HELLO within {self._acceptor.limits.connect_timeout_s:g} s")
@@ -329,6 +339,8 @@ class ProviderConnection(Connection):
             await self._paused
 
     def _after_writing(self) -> None:
+        if self._acceptor.is_draining:
+            self._acceptor.check_calm()
         if self._blocked or self._paused is not None:
             if self._side.is_full():
                 return

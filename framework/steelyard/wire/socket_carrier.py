@@ -24,8 +24,9 @@ from steelyard.model import Identity
 from steelyard.security import Tls, identity_of_certificate, identity_of_process
 
 from .carrier import CarrierLost
-from .frames import ProtocolError
+from .frames import LONE_PART_BYTES, ProtocolError, lone_part
 from .limits import MIB, WireLimits
+from .mux.outbox import Packet, Piece
 
 _LENGTH = struct.Struct(">I")
 _HEAD = struct.Struct(">IBI")
@@ -38,13 +39,17 @@ READ_BYTES = 512 * 1024
 _SMALL_REST_BYTES = 4 * 1024
 # What a peer may say before anybody listens.
 _EARLY_BYTES = 256 * 1024
-# What may wait in the transport, and in the kernel behind it, before the outbox keeps the rest: frames that wait there
-# can still be overtaken by those of other calls.
-HIGH_WATER_BYTES = 64 * 1024
-SOCKET_BUFFER_BYTES = 128 * 1024
+# What may wait in the transport before the outbox keeps the rest, where frames can still be overtaken by those of other
+# calls. What the kernel takes beyond that is for ``mux.pace`` to bound; it has room for all that may be under way.
+HIGH_WATER_BYTES = 256 * 1024
+SOCKET_BUFFER_BYTES = 512 * 1024
 # Parts from this size on are handed to the transport as they are and not copied together.
 LARGE_BYTES = 16 * 1024
 _SPARE_BUFFERS = 16
+# A part that is smaller is not worth a read of its own.
+_PLACED_FROM = 16 * 1024
+# While parts come, so much is read to find the head of the next one. What is read beyond it has to be moved.
+_HEAD_WINDOW_BYTES = 4096
 # After the last words a connection that cannot even be closed (its peer does not read) is cut off.
 _CLOSE_S = 0.5
 
@@ -77,6 +82,12 @@ class Receiver(Protocol):
     def packet(self, data: memoryview) -> None:
         """A packet; *data* is valid only during this call."""
 
+    def place(self, id_: int, size: int) -> memoryview | None:
+        """Where the body of a PART goes that is a packet of its own; None: nowhere, ``packet`` gets it as any other."""
+
+    def placed(self, id_: int) -> None:
+        """It is there."""
+
     def lost(self, error: Exception | None) -> None:
         """The stream has ended: in an orderly way (None), or with this error. Called once."""
 
@@ -100,6 +111,9 @@ class Link(asyncio.BufferedProtocol):
         self._spoken: asyncio.Future[None] | None = None
         self._is_over = False
         self._error: Exception | None = None
+        self._place: memoryview | None = None  # what of a part is still to come, straight into its body
+        self._place_id = 0
+        self._is_bulk = False  # the last thing that came was a part
         self.is_congested = False
 
     def prepare(self) -> None:
@@ -151,7 +165,7 @@ class Link(asyncio.BufferedProtocol):
             raise CarrierLost(f"what answers there begins with {early[:16]!r}")
         return early[4 : 4 + size] if len(early) >= 4 + size else None
 
-    def write(self, pieces: Sequence[bytes | memoryview], count: int, size: int) -> None:
+    def write(self, pieces: Sequence[Piece], count: int, size: int) -> None:
         """A packet of *count* frames, *size* bytes in all."""
         if self._transport.is_closing():
             return  # its loss is about to be told
@@ -159,7 +173,17 @@ class Link(asyncio.BufferedProtocol):
         if size < LARGE_BYTES:
             self._transport.write(b"".join((head, *pieces)))
         else:
-            self._transport.writelines(_gathered(head, pieces))
+            self._transport.writelines(_gathered((head, *pieces)))
+
+    def write_packets(self, packets: Sequence[Packet]) -> None:
+        """Several at once."""
+        if not packets or self._transport.is_closing():
+            return
+        frames: list[Piece] = []
+        for pieces, count, size in packets:
+            frames.append(_HEAD.pack(size + _HEAD_BYTES, _ARRAY_32, count))
+            frames += pieces
+        self._transport.writelines(_gathered(frames))
 
     async def close(self) -> None:
         """Ends it, at once and harmlessly often: what is buffered may still leave for half a second."""
@@ -205,12 +229,19 @@ class Link(asyncio.BufferedProtocol):
             self._on_open(self)
 
     def get_buffer(self, _: int) -> memoryview:
-        return self._buffers.shared if self._own is None else self._own[self._stop :]
+        if self._place is not None:
+            return self._place
+        if self._own is not None:
+            return self._own[self._stop :]
+        return self._buffers.shared[:_HEAD_WINDOW_BYTES] if self._is_bulk else self._buffers.shared
 
     def buffer_updated(self, count: int) -> None:
+        if self._place is not None:
+            self._fill(self._place, count)
+            return
         own = self._own
         if own is None:
-            shared = self._buffers.shared
+            shared, self._is_bulk = self._buffers.shared, False
             if self._receiver is None:
                 self._hear_early(shared[:count])
             elif (taken := self._read(shared[:count])) < count:
@@ -223,6 +254,15 @@ class Link(asyncio.BufferedProtocol):
             self._buffers.give_back(own)
         else:
             self._make_room(own)
+
+    def _fill(self, place: memoryview, count: int) -> None:
+        """So much of a part has come where it belongs."""
+        if count < len(place):
+            self._place = place[count:]
+            return
+        self._place = None
+        assert self._receiver is not None
+        self._receiver.placed(self._place_id)
 
     def _keep(self, shared: memoryview, start: int, stop: int) -> None:
         """The beginning of a packet is left."""
@@ -304,6 +344,21 @@ class Link(asyncio.BufferedProtocol):
             if size > self._most_bytes:
                 raise ProtocolError(f"a packet of {size} bytes; the bound is {self._most_bytes}")
             stop = at + 4 + size
+            if size >= _PLACED_FROM and end - at >= LONE_PART_BYTES and (part := lone_part(data, at)) is not None:
+                place = receiver.place(*part)
+                if place is not None:
+                    at += LONE_PART_BYTES
+                    have = min(end - at, len(place))
+                    place[:have] = data[at : at + have]
+                    at += have
+                    self._is_bulk = True
+                    if have < len(place):
+                        self._place_id, self._place = part[0], place[have:]
+                        return end
+                    receiver.placed(part[0])
+                    if self._is_over:
+                        return end
+                    continue
             if stop > end:
                 break
             receiver.packet(data[at + 4 : stop])
@@ -328,10 +383,10 @@ def _buffers_of(loop: asyncio.AbstractEventLoop) -> _Buffers:
     return buffers
 
 
-def _gathered(head: bytes, frames: Sequence[bytes | memoryview]) -> list[bytes | memoryview]:
+def _gathered(frames: Sequence[Piece]) -> list[Piece]:
     """Small neighbours joined, large ones as they are."""
-    pieces: list[bytes | memoryview] = []
-    small: list[bytes | memoryview] = [head]
+    pieces: list[Piece] = []
+    small: list[Piece] = []
     for frame in frames:
         if len(frame) < LARGE_BYTES:
             small.append(frame)

@@ -15,7 +15,7 @@ from support.wires import Handler, call, until
 
 from steelyard.errors import Unavailable
 from steelyard.wire import Channel, LaneConnector, Listener, WireLimits, lane_tag, read_lanes
-from steelyard.wire.frames import ProtocolError
+from steelyard.wire.frames import ProtocolError, packet, part_head
 from steelyard.wire.lane import socket_path
 from steelyard.wire.socket_carrier import Link
 
@@ -41,6 +41,18 @@ class Heard:
     def __init__(self) -> None:
         self.packets: list[bytes] = []
         self.errors: list[Exception | None] = []
+        self.takes_parts = True
+        self._placing = bytearray()
+        self.parts: list[tuple[int, bytes]] = []
+
+    def place(self, id_: int, size: int) -> memoryview | None:
+        if not self.takes_parts:
+            return None
+        self._placing = bytearray(size)
+        return memoryview(self._placing)
+
+    def placed(self, id_: int) -> None:
+        self.parts.append((id_, bytes(self._placing)))
 
     def packet(self, data: memoryview) -> None:
         self.packets.append(bytes(data))
@@ -74,6 +86,43 @@ def test_packets_arrive_however_the_stream_is_cut(sizes: list[int], cuts: list[i
         feed(link, data)
         assert heard.packets == packets
         assert heard.errors == []
+
+    asyncio.run(run())
+
+
+@given(
+    st.lists(st.tuples(st.booleans(), st.integers(0, 300_000)), min_size=1, max_size=8),
+    st.lists(st.integers(1, 300_000), max_size=20),
+    st.booleans(),
+)
+def test_parts_are_read_to_where_they_belong_however_the_stream_is_cut(
+    sizes: list[tuple[bool, int]], cuts: list[int], takes_parts: bool
+) -> None:
+    async def run() -> None:
+        link, heard = Link(WireLimits()), Heard()
+        heard.takes_parts = takes_parts
+        link.connection_made(Transport())
+        link.attach(heard)
+        bodies = [os.urandom(16) * (size // 16) for _, size in sizes]
+        packets = [
+            packet([part_head(id_, len(body)), body], 1) if is_part else body
+            for id_, ((is_part, _), body) in enumerate(zip(sizes, bodies, strict=True))
+        ]
+        data = b"".join(struct.pack(">I", len(each)) + each for each in packets)
+        for cut in cuts:
+            feed(link, data[:cut])
+            data = data[cut:]
+        feed(link, data)
+        assert heard.errors == []
+        if not takes_parts:
+            assert heard.packets == packets
+            return
+        assert [body for _, body in heard.parts] + heard.packets == [
+            *(bodies[id_] for id_, _ in heard.parts),
+            *(each for id_, each in enumerate(packets) if id_ not in dict(heard.parts)),
+        ]
+        large = {id_ for id_, (is_part, size) in enumerate(sizes) if is_part and size > 70_000}
+        assert large <= set(dict(heard.parts))
 
     asyncio.run(run())
 

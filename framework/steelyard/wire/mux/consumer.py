@@ -257,6 +257,7 @@ class ConsumerSide(Side):
             load = decode_load(frame.report)
             events.append(Loaded(LoadReport(*msgspec.structs.astuple(load))))
         elif isinstance(frame, Pong):
+            self.outbox.ponged(self._heard_at)
             # None, and a latency of None, come from a provider that is older than probes: it lives, and tells nothing.
             if frame.in_flight is not None and frame.latency_s is not None:
                 events.append(Told(frame.in_flight, frame.latency_s))
@@ -286,9 +287,13 @@ class ConsumerSide(Side):
 
     def _take_part(self, part: Part, events: list[Event]) -> None:
         frame = self._part(part)
+        if frame is not None:
+            self._arrived(frame, events)
+
+    def _arrived(self, frame: Any, events: list[Event]) -> None:
         if type(frame) is Answer:
             self._answer(frame, events)
-        elif frame is not None:
+        else:
             call = self._calls.get(frame.id)
             if call is not None:
                 events.append(ItemArrived(call, received(frame)))

@@ -1,18 +1,19 @@
 """What waits to be written on one connection.
 
 There is no timer and no minimum: the writer takes whatever is here when it wakes, so a lone call leaves at once and a
-crowd shares a packet. A large body is not a frame but a run of PARTs, cut when they are taken: each packet has first
-the small frames that wait and then a few parts, from all bodies in turn. So a small call never waits behind more than
-one packet, however much of large bodies is queued, and no large body waits for another to be complete.
+crowd shares a packet. A large body is not a frame but a run of PARTs, cut when they are taken: first go the small
+frames that wait, and then a few parts of the body whose turn it is. So a small call never waits behind more than one
+packet, however much of large bodies is queued, and no large body for more than a turn of each other one. Over a byte
+stream the parts are paced, too (``pace``); gRPC has its own flow control.
 """
 
 from __future__ import annotations
 
-import struct
 from collections import deque
 from collections.abc import Callable
 
-from ..frames import FRAMES_PER_PACKET, PONG, packet
+from ..frames import FRAMES_PER_PACKET, PART_HEAD_BYTES, PING, PONG, packet, part_head
+from .pace import Pace
 
 PACKET_BYTES = 128 * 1024
 # What a crowd has put in one turn of the loop leaves in quanta, so that the other end begins with the first calls while
@@ -27,10 +28,15 @@ _MOST_FRAMES = FRAMES_PER_PACKET - 64
 # A body above this is sent in parts of this size. Smaller parts cost more than they give: below 32 KiB the work for a
 # part shows, and above 128 KiB a small call feels the copying of one.
 PART_BYTES = 64 * 1024
-# PART: an array of three, its kind, an id of 64 bits, bytes with a length of 32 bits.
-_PART = struct.Struct(">BBBQBI")
+# Over a byte stream, and while nothing small is about, of this one: each has its price, and nobody to wait for it.
+CALM_PART_BYTES = 256 * 1024
+# So much of a body goes before the next one has its turn. Part by part, bodies that are sent together would also be
+# complete together: both ends would wait in turn for the other's four bodies to come in or to be made.
+TURN_BYTES = 1024 * 1024
 
 Piece = bytes | memoryview
+Packet = tuple[list[Piece], int, int]
+"""Frames in pieces, how many they are, and how many bytes."""
 
 
 class Bodies:
@@ -53,18 +59,24 @@ class Outbox:
     """Frames in the order in which they are sent.
 
     ``queued_bytes`` is what they take; ``handed_id`` is the highest id of a call that ``take`` has handed out: a call
-    above it has certainly not run. ``is_waiting``: there is something to take.
+    above it has certainly not run. ``is_waiting``: there is something to take. ``is_paced``: PONGs are read, so that
+    large bodies can wait for them.
     """
 
     __slots__ = (
         "_bodies",
         "_frames",
+        "_has_small",
+        "_heads",
         "_is_pong_due",
         "_last_id",
         "_latest_load",
+        "_pace",
         "_pong",
+        "_turn_bytes",
         "_withdrawn",
         "handed_id",
+        "is_paced",
         "is_waiting",
         "queued_bytes",
     )
@@ -75,11 +87,16 @@ class Outbox:
         self._bodies: dict[int, Bodies] = {}
         self._withdrawn: set[int] = set()
         self._last_id = 0
+        self._heads = 0  # of the frames that wait: those of large bodies
+        self._has_small = False
+        self._pace = Pace()
+        self._turn_bytes = 0  # what has gone of the body whose turn it is
         self._is_pong_due = False
         self._latest_load: bytes | None = None
         self.handed_id = 0
         self.queued_bytes = 0
         self.is_waiting = False
+        self.is_paced = True
 
     def put(self, frame: bytes, call_id: int = 0) -> None:
         """Queues a frame; *call_id* is the id of the CALL that it is, and 0 for every other kind."""
@@ -88,6 +105,11 @@ class Outbox:
         self.is_waiting = True
         if call_id:
             self._last_id = call_id
+
+    @property
+    def has_bodies(self) -> bool:
+        """Large bodies wait: see ``take_apart``."""
+        return bool(self._bodies)
 
     @property
     def is_burst(self) -> bool:
@@ -117,6 +139,7 @@ class Outbox:
         bodies = self._bodies[call_id] = Bodies(call_id)
         bodies.waiting.append((True, memoryview(body)))
         self.queued_bytes += len(body)
+        self._heads += 1
 
     def drop(self, id_: int) -> None:
         """Nobody wants what waits of call *id_* any more."""
@@ -164,6 +187,53 @@ class Outbox:
         else:
             pieces, size = self._take_all()
         count = len(pieces)
+        if count:
+            self._has_small = True
+        count, size = self._take_signs(pieces, count, size)
+        if self._bodies:
+            parts, size = self._take_parts(pieces, size)
+            count += parts
+        self.is_waiting = bool(self._frames or self._bodies)
+        return pieces, count, size
+
+    def take_apart(self, now_s: float) -> list[Packet]:
+        """The next packets for a byte stream, while large bodies wait: small frames together, and each part by itself,
+        so that its receiver can read it straight into the body. None at all: not before a PONG."""
+        pieces, size = self._take_some()
+        pace = self._pace
+        pace.look(now_s, has_small=self._has_small or len(pieces) > self._heads)
+        self._has_small, self._heads = False, 0
+        count, size = self._take_signs(pieces, len(pieces), size)
+        packets: list[Packet] = [(pieces, count, size)] if count else []
+        most = CALM_PART_BYTES if pace.is_calm else PART_BYTES
+        taken = 0
+        while taken < most and self._has_room and (id_ := self._in_turn()) is not None:
+            is_body = self._bodies[id_].waiting[0][0]
+            if is_body or not count:
+                packets.append(([], 0, 0))
+            pieces, count, size = packets[-1]
+            took = self._take_piece(id_, pieces, most)
+            packets[-1] = (pieces, count + 1, size + took)
+            count = 0 if is_body else 1  # nothing joins a part
+            taken += took
+            pace.sent(took)
+        if pace.asks(now_s):
+            packets.append(([PING], 1, len(PING)))
+        self.is_waiting = bool(self._frames or (self._bodies and self._has_room))
+        return packets
+
+    @property
+    def _has_room(self) -> bool:
+        return self._pace.has_room or not self.is_paced
+
+    def ponged(self, now_s: float) -> None:
+        """A PONG has come."""
+        self._pace.answered(now_s)
+        if self._bodies:
+            self.is_waiting = True
+
+    def _take_signs(self, pieces: list[Piece], count: int, size: int) -> tuple[int, int]:
+        """What there is one of at a time."""
         if self._is_pong_due:
             self._is_pong_due = False
             pong = self._pong()
@@ -173,11 +243,7 @@ class Outbox:
             pieces.append(self._latest_load)
             count, size = count + 1, size + len(self._latest_load)
             self._latest_load = None
-        if self._bodies:
-            parts, size = self._take_parts(pieces, size)
-            count += parts
-        self.is_waiting = bool(self._frames or self._bodies)
-        return pieces, count, size
+        return count, size
 
     def clear(self) -> None:
         """Drops everything; what was not handed out never will be."""
@@ -218,39 +284,45 @@ class Outbox:
         return pieces, total
 
     def _take_parts(self, pieces: list[Piece], size: int) -> tuple[int, int]:
-        """A part of each body in turn, until the packet is full; at least one round, or a flood of small frames would
+        """Parts of the body whose turn it is, until the packet is full; at least one, or a flood of small frames would
         keep large ones waiting for ever."""
-        count, bodies = 0, self._bodies
-        while bodies:
-            before = count
-            for id_, waiting in list(bodies.items()):
-                if self.handed_id < id_ <= self._last_id:  # its CALL has yet to go
-                    continue
-                count += 1
-                size += self._take_piece(id_, waiting, pieces)
-                del bodies[id_]
-                if waiting.waiting:
-                    bodies[id_] = waiting  # behind the others
-                if size >= PACKET_BYTES:
-                    return count, size
-            if count == before:
+        count = 0
+        while (id_ := self._in_turn()) is not None:
+            count += 1
+            size += self._take_piece(id_, pieces)
+            if size >= PACKET_BYTES:
                 break
         return count, size
 
-    def _take_piece(self, id_: int, bodies: Bodies, pieces: list[Piece]) -> int:
+    def _in_turn(self) -> int | None:
+        """The first whose CALL has gone already."""
+        for id_ in self._bodies:
+            if not self.handed_id < id_ <= self._last_id:
+                return id_
+        return None
+
+    def _take_piece(self, id_: int, pieces: list[Piece], part_bytes: int = PART_BYTES) -> int:
         """One part, or one frame that stood behind a body."""
+        bodies = self._bodies[id_]
         is_body, piece = bodies.waiting[0]
-        if not is_body:
+        if is_body:
+            part = piece[bodies.offset : bodies.offset + part_bytes]
+            bodies.offset += len(part)
+            if bodies.offset >= len(piece):
+                bodies.waiting.popleft()
+                bodies.offset = bodies.call_id = 0  # the call itself is out; what follows are its items
+            pieces.append(part_head(id_, len(part)))
+            size = PART_HEAD_BYTES + len(part)
+        else:
             bodies.waiting.popleft()
-            pieces.append(piece)
-            self.queued_bytes -= len(piece)
-            return len(piece)
-        part = piece[bodies.offset : bodies.offset + PART_BYTES]
-        bodies.offset += len(part)
-        if bodies.offset >= len(piece):
-            bodies.waiting.popleft()
-            bodies.offset = bodies.call_id = 0  # the call itself is out; what follows are its items
-        pieces.append(_PART.pack(0x93, 14, 0xCF, id_, 0xC6, len(part)))
+            part, size = piece, len(piece)
         pieces.append(part)
         self.queued_bytes -= len(part)
-        return _PART.size + len(part)
+        self._turn_bytes += size
+        if not bodies.waiting:
+            del self._bodies[id_]
+            self._turn_bytes = 0
+        elif self._turn_bytes >= TURN_BYTES and bodies.size > TURN_BYTES // 4:
+            self._bodies[id_] = self._bodies.pop(id_)  # behind the others
+            self._turn_bytes = 0
+        return size

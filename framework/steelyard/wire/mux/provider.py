@@ -94,6 +94,7 @@ class ProviderSide(Side):
         self._running = 0
         self._last_id = 0
         self._has_drained = False
+        self._has_refused = False  # a reply, because others wait
         self._window_bytes = 0
         self._assembling_bytes = 0
         # What the compressed bodies of running calls become: a few bytes must not be able to ask for all memory.
@@ -113,8 +114,12 @@ class ProviderSide(Side):
         return call_id in self._live
 
     def is_full(self) -> bool:
-        """Too much waits to be written: the driver should stop reading until it does not."""
-        return self.outbox.queued_bytes > self.limits.queued_bytes
+        """Too much waits to be written: the driver should stop reading until it does not. That begins with the first
+        reply that had to be refused for it, since handlers whose replies are refused work in vain."""
+        queued, most = self.outbox.queued_bytes, self.limits.queued_bytes
+        if self._has_refused and queued <= most // 2:
+            self._has_refused = False
+        return self._has_refused or queued > most
 
     def receive(self, data: bytes | memoryview, now_s: float) -> list[Event]:
         """What a packet says. Raises ProtocolError, whatever the bytes are; the connection is then to be closed."""
@@ -233,8 +238,10 @@ class ProviderSide(Side):
 
     def _take_part(self, part: Part, events: list[Event]) -> None:
         frame = self._part(part)
-        if frame is None:
-            return
+        if frame is not None:
+            self._arrived(frame, events)
+
+    def _arrived(self, frame: Any, events: list[Event]) -> None:
         if type(frame) is Item:
             events.append(Received(frame.id, received(frame)))
             return
@@ -450,6 +457,7 @@ class ProviderSide(Side):
             return f"a reply of {body_bytes} bytes; the bound is message_bytes={self._message_bytes}"
         queued = self.outbox.queued_bytes
         if queued and queued + body_bytes > self.limits.queued_bytes:
+            self._has_refused = True
             return f"{queued} bytes wait to be written; the bound is queued_bytes={self.limits.queued_bytes}"
         return None
 

@@ -26,6 +26,7 @@ from ..frames import (
     versions,
 )
 from ..limits import WireLimits
+from .events import Event
 from .outbox import Outbox
 
 IDENTITY_CHARACTERS = 256
@@ -50,6 +51,8 @@ def received(frame: Any) -> Any:
 
 # A body is believed to be as long as announced up to this, and beyond it to be twice as long as what has come.
 _BELIEVED_BYTES = 2 * 1024 * 1024
+# A part that announces more than this comes as a packet, whose buffer grows with what has come.
+_PLACED_BYTES = 1024 * 1024
 
 
 class Assembly:
@@ -57,24 +60,35 @@ class Assembly:
     is only a promise: appended to, it would be moved a dozen times for a body of 1 MiB, which took as long as all else
     that is done with one."""
 
-    __slots__ = ("buffer", "frame", "have")
+    __slots__ = ("_view", "buffer", "frame", "have")
 
     def __init__(self, frame: Any) -> None:
         self.frame = frame
         self.buffer = bytearray()
+        self._view = memoryview(self.buffer)  # a bytearray's own slices would copy each part first
         self.have = 0
 
-    def add(self, data: memoryview) -> bool:
-        """True: that was the last part."""
-        start, stop = self.have, self.have + len(data)
+    def room(self, size: int) -> memoryview:
+        """Where the next *size* bytes of the body go."""
+        start, stop = self.have, self.have + size
         if stop > len(self.buffer):
-            size = min(self.frame.more, max(2 * stop, _BELIEVED_BYTES))
-            buffer = take_buffer(size) if size >= LARGE_BYTES else bytearray(size)
-            buffer[:start] = memoryview(self.buffer)[:start]
-            self.buffer = buffer
-        self.buffer[start:stop] = data
-        self.have = stop
-        return stop == int(self.frame.more)
+            most = min(self.frame.more, max(2 * stop, _BELIEVED_BYTES))
+            buffer = take_buffer(most) if most >= LARGE_BYTES else bytearray(most)
+            view = memoryview(buffer)
+            view[:start] = self._view[:start]
+            self.buffer, self._view = buffer, view
+        return self._view[start:stop]
+
+    def came(self, size: int) -> bool:
+        """They have come. True: those were the last."""
+        self.have += size
+        return self.have == int(self.frame.more)
+
+    def add(self, data: memoryview) -> bool:
+        """The same for bytes that have come already."""
+        size = len(data)
+        self.room(size)[:] = data
+        return self.came(size)
 
 
 class Side:
@@ -89,6 +103,7 @@ class Side:
         self._pinged_at = now_s
         self._wake_at = now_s + limits.heartbeat_interval_s
         self._assemblies: dict[int, Assembly] = {}
+        self._placing: tuple[Assembly, int] | None = None
         # What both ends take; before the peer's HELLO, what this one takes.
         self._message_bytes = limits.message_bytes
         self._most_attachments = limits.attachments
@@ -144,7 +159,7 @@ class Side:
         if kind is Ping:
             self.outbox.pong()
         elif kind is Pong:
-            pass  # being heard was all that it was for
+            self.outbox.ponged(self._heard_at)
         elif isinstance(frame, Bye):
             self.parting = frame.reason[:1000]
         else:
@@ -172,11 +187,36 @@ class Side:
         due = frame.more - assembly.have
         if not 0 < len(part.body) <= due:
             raise ProtocolError(f"a part of {len(part.body)} bytes where {due} are due")
-        if not assembly.add(part.body):
-            return None
-        del self._assemblies[part.id]
+        return self._whole(assembly) if assembly.add(part.body) else None
+
+    def _whole(self, assembly: Assembly) -> Any:
+        frame = assembly.frame
+        del self._assemblies[frame.id]
         frame.body, frame.more = assembly.buffer, 0
         return frame
+
+    def place(self, id_: int, size: int) -> memoryview | None:
+        """Where the *size* bytes of a part go that is about to come, so that they can be read straight into its body;
+        ``placed`` when they have. None: it has to come as a packet."""
+        assembly = self._assemblies.get(id_)
+        if assembly is None or not 0 < size <= min(_PLACED_BYTES, assembly.frame.more - assembly.have):
+            return None
+        self._placing = (assembly, size)
+        return assembly.room(size)
+
+    def placed(self, id_: int, now_s: float) -> list[Event]:
+        """What the part that was announced by ``place`` has completed."""
+        self._heard_at = now_s
+        events: list[Event] = []
+        placing, self._placing = self._placing, None
+        # Its call may be over by now, and its id another body's.
+        if placing is not None and self._assemblies.get(id_) is placing[0] and placing[0].came(placing[1]):
+            self._arrived(self._whole(placing[0]), events)
+        return events
+
+    def _arrived(self, frame: Any, events: list[Event]) -> None:
+        """*frame* has its body."""
+        raise NotImplementedError
 
     def may_pack(self, how: str, body: object) -> bool:
         """Whether *body* should be compressed with *how* before it is sent: both ends can, and it may pay."""

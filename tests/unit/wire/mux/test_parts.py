@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,8 +13,8 @@ from steelyard.errors import Status
 from steelyard.model import Reply
 from steelyard.wire import WireLimits
 from steelyard.wire.frames import Answer, Call, Cancel, End, Fail, Item, Method, Part, ProtocolError
-from steelyard.wire.mux import Answered, Called, ItemArrived, Received
-from steelyard.wire.mux.outbox import PACKET_BYTES, PART_BYTES
+from steelyard.wire.mux import Answered, Called, ItemArrived, ProviderSide, Received
+from steelyard.wire.mux.outbox import PACKET_BYTES, PART_BYTES, TURN_BYTES
 
 METHOD = Method(1, "test.Echo", "echo")
 LARGE = 5 * PART_BYTES + 17
@@ -50,9 +52,19 @@ def test_a_small_call_waits_for_no_more_than_a_packet() -> None:
 
 def test_large_bodies_take_turns() -> None:
     side = consumer()
-    ids = [side.call("large", call(body=bytes(3 * PART_BYTES)), 0.0).id for _ in range(3)]
+    ids = [side.call("large", call(body=bytes(2 * TURN_BYTES)), 0.0).id for _ in range(3)]
     order = [frame.id for frame in sent(side) if isinstance(frame, Part)]
-    assert order == ids * 3
+    turns = [id_ for at, id_ in enumerate(order) if at == 0 or order[at - 1] != id_]
+    assert turns == ids * 2
+    assert max(Counter(order).values()) <= 2 * TURN_BYTES // PART_BYTES + 1
+
+
+def test_a_body_of_one_turn_is_complete_before_the_next_begins() -> None:
+    side = consumer()
+    ids = [side.call("large", call(body=bytes(TURN_BYTES - 1)), 0.0).id for _ in range(3)]
+    order = [frame.id for frame in sent(side) if isinstance(frame, Part)]
+    assert order == sorted(order)
+    assert set(order) == set(ids)
 
 
 def test_what_follows_a_large_item_does_not_overtake_it() -> None:
@@ -172,3 +184,59 @@ def test_a_large_item_of_the_callers_stream() -> None:
     serving.open_stream(one.id, Reply())
     serving.item(one.id, bytes(LARGE))
     assert [len(event.body) for event in carry(serving, calling, 0.0) if isinstance(event, ItemArrived)] == [LARGE]
+
+
+# Read straight into the body.
+
+
+def arriving(size: int = LARGE, **facts: int) -> ProviderSide:
+    side = provider(WireLimits(**facts))
+    side.receive(of(METHOD, Call(1, 1, None, 1, b"", b"", size)), 0.0)
+    return side
+
+
+def test_a_part_is_read_straight_into_its_body() -> None:
+    side, body, events = arriving(), bytes(range(256)) * (LARGE // 256 + 1), []
+    for at in range(0, LARGE, PART_BYTES):
+        chunk = body[:LARGE][at : at + PART_BYTES]
+        place = side.place(1, len(chunk))
+        assert place is not None
+        place[:] = chunk
+        events += side.placed(1, 0.0)
+    assert [event.invocation.body for event in events if isinstance(event, Called)] == [body[:LARGE]]
+
+
+@pytest.mark.parametrize(("id_", "size"), [(2, 10), (1, 0), (1, LARGE + 1), (1, 2**32 - 1)])
+def test_there_is_no_place_for_what_was_not_announced(id_: int, size: int) -> None:
+    assert arriving().place(id_, size) is None
+
+
+def test_a_part_that_promises_much_has_no_place() -> None:
+    side = arriving(16 * 1024 * 1024)
+    assert side.place(1, 16 * 1024 * 1024) is None
+    place = side.place(1, 100_000)
+    assert place is not None
+    assert len(place.obj) <= 2 * 1024 * 1024
+
+
+def test_a_call_that_is_over_while_a_part_of_it_comes() -> None:
+    side = arriving(PART_BYTES + 1)
+    assert side.place(1, PART_BYTES) is not None
+    side.expire(1e9)
+    side.receive(of(Cancel(1)), 0.0)
+    assert side.placed(1, 0.0) == []
+    assert side.place(1, 1) is None, "nobody wants the rest"
+    assert side.placed(1, 0.0) == []
+
+
+def test_a_part_of_another_body_of_the_same_stream_is_none_of_this_one() -> None:
+    calling, serving = joined(provider_limits=WireLimits(stream_window_bytes=16 * LARGE))
+    one = calling.call("a", call(stream=object()), 0.0)
+    carry(calling, serving, 0.0)
+    serving.receive(of(Item(one.id, b"", LARGE)), 0.0)
+    place = serving.place(one.id, PART_BYTES)
+    assert place is not None
+    serving._assemblies.clear()  # as if it had been given up
+    serving.receive(of(Item(one.id, b"", LARGE)), 0.0)
+    assert serving.placed(one.id, 0.0) == []
+    assert serving._assemblies[one.id].have == 0
