@@ -71,8 +71,9 @@ class Dispatcher:
         self._streams = streams
         self._queue = queue
         self._uses_pool = False
+        tracing = server_tracing(telemetry, address)
         own = Stack(
-            Position("tracing", server_tracing(telemetry, address), "the server's span covers all that follows"),
+            Position("tracing", tracing, "the server's span covers all that follows"),
             Position("metrics", server_metrics(telemetry), "measures what the provider spends on a call"),
             *guards.positions(self._tokens, clock),
             Position("readiness", server_readiness(self._refusal), "what is not ready refuses at once, and is counted"),
@@ -83,6 +84,9 @@ class Dispatcher:
             Position("codec", server_codec(self._codecs), "bytes outside, values inside"),
         )
         self.stack = edit(own) if edit else own
+        # What is unknown comes to no filter, and is seen in a trace all the same. It is not counted: a stranger's names
+        # would make a series each.
+        self._tracing = tracing if "tracing" in self.stack.names else None
         self._invoke: Invoker = self.stack.build(self._run)
         self._has_short_ways = edit is None and set(self.stack.names) <= set(COVERED)
         self._short_ways: dict[tuple[str, str], ShortMethod] = {}
@@ -168,11 +172,16 @@ class Dispatcher:
             await batcher.close()
 
     async def __call__(self, invocation: Invocation) -> Reply:
-        spec = self._services.get(invocation.service) or self._resolve(invocation.service)
-        method = spec.methods.get(invocation.method)
-        if method is None:
-            has = "" if self.is_guarded else f"; it has: {', '.join(sorted(spec.methods))}"
-            raise Unimplemented(f"{spec.key} has no method {invocation.method!r}{has}")
+        try:
+            spec = self._services.get(invocation.service) or self._resolve(invocation.service)
+            method = spec.methods.get(invocation.method)
+            if method is None:
+                has = "" if self.is_guarded else f"; it has: {', '.join(sorted(spec.methods))}"
+                raise Unimplemented(f"{spec.key} has no method {invocation.method!r}{has}")
+        except Unimplemented as refusal:
+            if self._tracing is None:
+                raise
+            return await self._tracing(invocation, _raiser(refusal))
         known = Invocation(
             spec.key,
             method.name,
@@ -265,3 +274,10 @@ async def _opened(stream: Any) -> AsyncIterator[Any]:
     if hasattr(stream, "__await__"):
         stream = await stream
     return aiter(stream)
+
+
+def _raiser(error: RpcError) -> Invoker:
+    async def refuse(_: Invocation) -> Reply:
+        raise error
+
+    return refuse

@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator
 
 import pytest
+from support.otel import Recorder
 
 from steelyard import ConfigError, Unimplemented, method, service
 from steelyard.model import Invocation
@@ -102,3 +103,17 @@ async def test_nothing_of_a_removed_service_meets_the_next_one_of_its_name(dispa
     dispatcher.remove(spec)
     add(dispatcher, One)
     assert dispatcher.limits == {}, "a coroutine has no limit by default"
+
+
+@pytest.mark.parametrize(("service", "method"), [("t.One:1.0.0", "nothing"), ("t.Nobody", "which")])
+async def test_what_is_unknown_has_a_span_like_others(service: str, method: str) -> None:
+    recorder, pool = Recorder(), HandlerPool(1, 1, time.monotonic)
+    dispatcher = Dispatcher(recorder.telemetry, pool, time.monotonic, lambda: "host:1")
+    add(dispatcher, One)
+    with pytest.raises(Unimplemented):
+        await ask(dispatcher, service, method)
+    pool.close()
+    span = recorder.span()
+    assert span.name == f"{service.partition(':')[0]}/{method}"
+    assert (span.attributes or {})["rpc.response.status_code"] == "UNIMPLEMENTED"
+    assert span.status.is_ok is False
