@@ -20,7 +20,8 @@ import pytest
 from steelyard import Consumer, InvalidArgument, Provider, method, service
 from steelyard.errors import ConfigError
 from steelyard.model import Invocation, Packed, Reply
-from steelyard.wire import Channel
+from steelyard.service import service_spec
+from steelyard.wire import Channel, LaneConnector
 
 DICE = random.Random(1)
 WORDS = ["".join(DICE.choices("etaoinshrdlu", k=DICE.randint(2, 9))) for _ in range(2000)]
@@ -178,6 +179,47 @@ async def test_a_plain_grpc_client_gets_grpcs_own(tmp_path: Path) -> None:
             metadata = dict(await call.initial_metadata())
         assert metadata.get("grpc-encoding", "gzip") == "gzip"
         assert len(gzip.compress(body)) < len(body)
+
+
+async def test_a_foreign_server_is_sent_grpcs_own() -> None:
+    came: list[bytes] = []
+
+    async def echo(body: bytes, _: Any) -> bytes:
+        return body
+
+    async def relay(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        onward_reader, onward_writer = await asyncio.open_connection("127.0.0.1", port)
+
+        async def pump(source: asyncio.StreamReader, sink: asyncio.StreamWriter, seen: list[bytes]) -> None:
+            while data := await source.read(65536):
+                seen.append(data)
+                sink.write(data)
+            sink.close()
+
+        await asyncio.gather(pump(reader, onward_writer, came), pump(onward_reader, writer, []))
+
+    server = grpc.aio.server()
+    methods = ("echo", "plain")
+    handlers = {name: grpc.unary_unary_rpc_method_handler(echo) for name in methods}
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("test.Squeeze", handlers),))
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    between = await asyncio.start_server(relay, "127.0.0.1", 0)
+    address = f"127.0.0.1:{between.sockets[0].getsockname()[1]}"
+    specs = {name: service_spec(Squeeze).methods[name] for name in methods}
+    channel = Channel(address, connector=LaneConnector(is_foreign=True))
+    try:
+        body, sizes = msgpack.packb([TEXT]), {}
+        for name, spec in specs.items():
+            came.clear()
+            reply = await channel(Invocation(service="test.Squeeze", method=name, body=body, spec=spec))
+            assert reply.body == body
+            sizes[name] = sum(map(len, came))
+        assert sizes["echo"] < len(body) // 2 < len(body) < sizes["plain"]
+    finally:
+        await channel.close()
+        await server.stop(0)
+        between.close()
 
 
 def test_only_what_is_known() -> None:

@@ -17,6 +17,7 @@ from typing import Any
 import grpc
 import grpc.aio
 
+from steelyard.codec import worth_packing
 from steelyard.errors import DeadlineExceeded, InternalError, Overloaded, RpcError, Unavailable
 from steelyard.model import NOTHING, CallShape, Codec, Invocation, LoadReport, Reply
 
@@ -175,7 +176,7 @@ class PlainConnection:
         if type(body) is bytearray:
             body = bytes(body)  # a large one; gRPC takes nothing else
         sent = body if invocation.stream is None else _sent(call, invocation, invocation.stream)
-        call.remote = remote = method(sent, timeout=timeout_s, metadata=headers)
+        call.remote = remote = method(sent, timeout=timeout_s, metadata=headers, compression=_compression(invocation))
         return remote
 
     async def _unary(self, call: PlainCall, invocation: Invocation, shape: CallShape) -> Reply:
@@ -341,6 +342,16 @@ _MAKERS = {
     CallShape.CLIENT_STREAM: "stream_unary",
     CallShape.BIDIRECTIONAL: "stream_stream",
 }
+
+
+def _compression(invocation: Invocation) -> grpc.Compression | None:
+    """gRPC's own, whichever the method asks for: a foreign server knows no other. It is for a whole call, so that a
+    short body goes as it is, and a stream does not."""
+    spec, body = invocation.spec, invocation.body
+    if spec is None or not spec.compress:
+        return None
+    is_worth_it = invocation.stream is not None or worth_packing(body, len(body or b""))
+    return grpc.Compression.Gzip if is_worth_it else None
 
 
 async def _sent(call: PlainCall, invocation: Invocation, stream: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
