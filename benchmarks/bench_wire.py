@@ -1,4 +1,4 @@
-"""How does the wire behave at its edges? Arrays, small calls beside large ones, streams, idle connections.
+"""How does the wire behave at its edges? Arrays, small calls beside large ones, streams, idle connections, compression.
 
     python benchmarks/bench_wire.py [--json out.json] [--seconds 1] [--rounds 3] [--connections 10000] [--items 1000000]
 
@@ -188,6 +188,34 @@ async def streams(port: int, items: int) -> dict[str, float]:
     return found
 
 
+async def compression() -> dict[str, float]:
+    """What compressing saves and costs, in this process: records as services send them, and an array of noise."""
+    import numpy as np
+
+    from steelyard.codec import packed, packings, unpacked
+    from steelyard.model import Packed
+
+    found = {}
+    records = [{"id": n, "name": f"item-{n * 7919 % 10007}", "price": n * 37 % 9973 / 100} for n in range(20_000)]
+    text = json.dumps(records).encode()
+    noise = np.random.default_rng(7).normal(size=200_000).astype(np.float32).tobytes()
+    bodies = {f"records, {size:,} bytes": text[:size] for size in (1024, 4096, 65_536, 800_000)}
+    bodies[f"array, {len(noise):,} bytes"] = noise
+    for what, body in bodies.items():
+        for how in packings():
+            took, size = [], 0
+            for _ in range(max(9, min(500, 2_000_000 // len(body)))):
+                started_at = time.process_time()
+                small = await packed(how, body)
+                back = await unpacked(small) if isinstance(small, Packed) else small
+                took.append(time.process_time() - started_at)
+                assert back == body
+                size = len(small.data) if isinstance(small, Packed) else len(small)
+            found[f"compression {how}, {what}: share of its size"] = size / len(body)
+            found[f"compression {how}, {what}: there and back, CPU us"] = statistics.median(took) * 1e6
+    return found
+
+
 def peak_mib() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
@@ -304,9 +332,10 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--connections", type=int, default=10_000)
     parser.add_argument("--items", type=int, default=1_000_000)
-    parser.add_argument("--only", default="array,mixed,stream,idle", help="of array, mixed, stream, idle")
+    parser.add_argument("--only", default="array,mixed,stream,idle,compression", help="some of these, with commas")
     arguments = parser.parse_args()
-    rounds = measured(arguments)
+    asked = set(arguments.only.split(","))
+    rounds = measured(arguments) if asked & {"array", "mixed", "stream"} else []
     found = {name: statistics.median(one[name] for one in rounds) for name in (rounds[0] if rounds else {})}
     if "idle" in arguments.only:
         found |= in_uvloop(idle("tcp", arguments.connections))
@@ -314,6 +343,8 @@ def main() -> None:
         for child in rpc.KEPT:
             if hasattr(child, "kill"):
                 child.kill()
+    if "compression" in arguments.only:
+        found |= asyncio.run(compression())
     for carrier in ("grpc", "tcp", "uds"):
         base, ours = found.get("array grpc.aio, calls/s"), found.get(f"array steelyard {carrier}, calls/s")
         if base and ours:
