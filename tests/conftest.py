@@ -27,6 +27,7 @@ SIDE_BY_SIDE = (
     "integration/test_documents.py",
     "integration/test_examples.py",
     "integration/test_interop_",
+    "integration/test_registry_",
     "integration/test_security.py",
     "integration/test_standard_services.py",
     "integration/test_tls.py",
