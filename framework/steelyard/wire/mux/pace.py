@@ -15,7 +15,7 @@ import math
 
 # Under way at a time, while small frames flow and while none do. Small calls beside 1 MiB calls over tcp, p99 to that
 # of small calls alone: 2.4 with 64 KiB, 2.4 with 32 KiB in parts of 32 KiB (and two thirds of the large calls), 2.7
-# with 128 KiB, and 7 where the kernel alone decides.
+# with 128 KiB, and 3.4 where the kernel alone decides.
 BUSY_BYTES = 64 * 1024
 CALM_BYTES = 1024 * 1024
 # So long after the last small frame a connection is calm.
