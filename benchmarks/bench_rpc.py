@@ -109,7 +109,7 @@ async def connect_wire(port: int, carrier: str) -> Echo:
     monotonic = time.monotonic
 
     def call(body: bytes) -> Awaitable[Any]:
-        return channel(Invocation(service="bench.Echo", method="echo", body=body, deadline_at=monotonic() + 1.0))
+        return channel(Invocation(service="bench.Echo", method="echo", body=body, deadline_at=monotonic() + 10.0))
 
     return call
 
