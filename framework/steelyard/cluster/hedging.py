@@ -21,8 +21,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from contextvars import copy_context
+from contextvars import Context, copy_context
 from typing import Any
+
+import msgspec
 
 from steelyard.balance import Candidate
 from steelyard.errors import RpcError
@@ -37,23 +39,21 @@ _GRAIN_S = 0.005
 _LONGEST_S = 60.0
 
 
-class Attempt:
+class Attempt(msgspec.Struct, eq=False):
     """A first attempt under watch. ``invocation`` is None when it is over, ``reply`` is set by the hedge that beat it,
-    ``rivals`` are the hedges."""
+    ``rivals`` are the hedges, ``latency`` is what is known of the method's. ``answer`` or ``task`` wakes the caller:
+    the future that it awaits, where its call has gone out, and else its task."""
 
-    __slots__ = ("answer", "context", "delay_s", "invocation", "is_waiting", "reply", "rivals", "task", "tried")
-
-    def __init__(self, invocation: Invocation, tried: list[str], delay_s: float) -> None:
-        self.invocation: Invocation | None = invocation
-        self.tried = tried
-        self.delay_s = delay_s
-        self.context = copy_context()
-        # One of these wakes the caller: the future that it awaits, where its call has gone out, and else its task.
-        self.answer: asyncio.Future[Reply] | None = None
-        self.task: asyncio.Task[Any] | None = None
-        self.rivals: list[asyncio.Task[None]] | None = None
-        self.reply: Reply | None = None
-        self.is_waiting = False
+    invocation: Invocation | None
+    tried: list[str]
+    delay_s: float
+    latency: Quantile
+    context: Context
+    answer: asyncio.Future[Reply] | None = None
+    task: asyncio.Task[Any] | None = None
+    rivals: list[asyncio.Task[None]] | None = None
+    reply: Reply | None = None
+    is_waiting: bool = False
 
     def is_answered(self) -> bool:
         """Whether the first attempt has its own answer, though its caller may not have heard of it yet."""
@@ -114,7 +114,7 @@ class Hedging:
         except asyncio.CancelledError:
             if attempt.reply is None or task.uncancel() > cancelled_before:
                 raise  # the caller's own
-            return self.beaten(invocation.method, attempt.reply)
+            return self.beaten(attempt, attempt.reply)
         except RpcError:
             answered = await self.rival_reply(attempt)
             if answered is None:
@@ -122,11 +122,11 @@ class Hedging:
             return answered
         finally:
             attempt.is_over()
-        self.answered(invocation.method, self._clock() - started_s)
+        attempt.latency.add(self._clock() - started_s)
         return reply
 
     def watch(self, invocation: Invocation, tried: list[str], now_s: float) -> Attempt:
-        """A first attempt is made now. ``is_over`` when it is."""
+        """A first attempt is made now. ``is_over`` when it is; ``latency`` learns how long it took to be answered."""
         latency = self._latencies.get(invocation.method)
         if latency is None:
             latency = self._latencies[invocation.method] = Quantile()
@@ -138,7 +138,7 @@ class Hedging:
                 delay_s = self._floor_s
             if delay_s > latest_s:
                 delay_s = latest_s
-        attempt = Attempt(invocation, tried, delay_s)
+        attempt = Attempt(invocation, tried, delay_s, latency, copy_context())
         if delay_s <= _LONGEST_S:
             slot = int((now_s + delay_s) / _GRAIN_S) + 1
             waiting = self._wheel.get(slot)
@@ -148,13 +148,9 @@ class Hedging:
                 self._put(slot, attempt)
         return attempt
 
-    def answered(self, method: str, latency_s: float) -> None:
-        """A first attempt was answered."""
-        self._latencies[method].add(latency_s)
-
-    def beaten(self, method: str, reply: Reply) -> Reply:
+    def beaten(self, attempt: Attempt, reply: Reply) -> Reply:
         """A first attempt was beaten by the hedge that brought *reply*."""
-        self._latencies[method].add_above()
+        attempt.latency.add_above()
         self.won += 1
         return reply
 
@@ -231,30 +227,28 @@ class Hedging:
 
 
 class BeatenAttempts:
-    """Attempts that a hedge has beaten, until their node speaks or their time is over. *end* accounts one."""
+    """Attempts that a hedge has beaten, until their node speaks or their time is over. *end* accounts one. ``silent``
+    has them, by node."""
 
     def __init__(self, end: Callable[[Candidate, Outcome, float], None], *, clock: Callable[[], float]) -> None:
         self._end = end
         self._clock = clock
-        self._silent: dict[str, dict[asyncio.TimerHandle, tuple[Candidate, float]]] = {}
-
-    def __bool__(self) -> bool:
-        return bool(self._silent)
+        self.silent: dict[str, dict[asyncio.TimerHandle, tuple[Candidate, float]]] = {}
 
     def is_silent(self, identity: str) -> bool:
         """Whether the node has said nothing since a hedge beat it."""
-        return identity in self._silent
+        return identity in self.silent
 
     def add(self, candidate: Candidate, started_s: float, deadline_at: float) -> None:
         wait_s = min(max(deadline_at - self._clock(), 0.0), _LONGEST_S)
         identity = candidate.node.identity
-        kept = self._silent.setdefault(identity, {})
+        kept = self.silent.setdefault(identity, {})
 
         def expire() -> None:
-            waiting = self._silent.get(identity)
+            waiting = self.silent.get(identity)
             if waiting is not None and waiting.pop(handle, None) is not None:
                 if not waiting:
-                    del self._silent[identity]
+                    del self.silent[identity]
                 self._end(candidate, Outcome.FAILED, started_s)
 
         handle = asyncio.get_running_loop().call_later(wait_s, expire)
@@ -262,11 +256,11 @@ class BeatenAttempts:
 
     def heard(self, identity: str) -> None:
         """The node has answered somebody: it is slow, but not gone. Its beaten attempts say nothing any more."""
-        for handle, (candidate, started_s) in self._silent.pop(identity, {}).items():
+        for handle, (candidate, started_s) in self.silent.pop(identity, {}).items():
             handle.cancel()
             self._end(candidate, Outcome.IGNORED, started_s)
 
     def close(self) -> None:
         """Accounts all that is left."""
-        for identity in tuple(self._silent):
+        for identity in tuple(self.silent):
             self.heard(identity)

@@ -116,14 +116,22 @@ class ClusterInvoker:
             _remaining(invocation, now_s)  # a call that is over already must not become a node's failure
         self._calls += 1
         self._budget.deposit(now_s)
-        candidate = self._policy.pick(now_s, self._dice, invocation.key)
+        policy, spec, hedging = self._policy, invocation.spec, self._hedging
+        candidate = policy.pick(now_s, self._dice, invocation.key)
         channel = None if candidate is None else self._directory.channel(candidate.node.address)
         connection = None if channel is None else channel.ready
-        if candidate is None or connection is None or self._directory.tokens or _is_compressed(invocation):
+        if (
+            candidate is None
+            or connection is None
+            or connection.has_ended
+            or self._directory.tokens
+            or (spec is not None and spec.compress)
+        ):
             return await self._attempts_of(invocation, [], None, candidate)
+        if spec is None or not spec.is_idempotent or spec.shape is not CallShape.UNARY:
+            hedging = None
         tried = [candidate.identity]
-        hedging = self._hedging if _is_hedged(invocation) else None
-        self._policy.started(candidate, now_s)
+        policy.started(candidate, now_s)
         self._attempts += 1
         if self.prober is not None:
             self.prober.ask()
@@ -147,15 +155,16 @@ class ClusterInvoker:
                 attempt.is_over()
             raise
         else:
+            ended_s = self._clock()
             if attempt is None or hedging is None:
-                return self._answered(candidate, reply, now_s)
+                return self._answered(candidate, reply, now_s, ended_s)
             attempt.is_over()
             if attempt.reply is None:
-                hedging.answered(invocation.method, self._clock() - now_s)
-                return self._answered(candidate, reply, now_s)
+                attempt.latency.add(ended_s - now_s)
+                return self._answered(candidate, reply, now_s, ended_s)
             connection.abandon(call)
             self._left(candidate, now_s, invocation, attempt)
-            return hedging.beaten(invocation.method, reply)
+            return hedging.beaten(attempt, reply)
         return await self._after_failure(failure, candidate, invocation, tried, attempt, now_s)
 
     async def _after_failure(
@@ -258,17 +267,16 @@ class ClusterInvoker:
         except BaseException:
             self._left(candidate, started_s, invocation, attempt)
             raise
-        return self._answered(candidate, reply, started_s)
+        return self._answered(candidate, reply, started_s, self._clock())
 
-    def _answered(self, candidate: Candidate, reply: Reply, started_s: float) -> Reply:
+    def _answered(self, candidate: Candidate, reply: Reply, started_s: float, now_s: float) -> Reply:
         """An attempt succeeded, or a stream opened, which is accounted when it ends."""
-        if self._beaten:
+        if self._beaten.silent:
             self._beaten.heard(candidate.identity)
         if reply.stream is not None:
             return Reply(
                 stream=AccountedStream(reply.stream, self._end, candidate, started_s), attachments=reply.attachments
             )
-        now_s = self._clock()
         self._policy.ended(candidate, Outcome.OK, now_s, latency_s=now_s - started_s, in_flight=reply.in_flight)
         if self._protection is not None:
             self._protection.node_ended(candidate.identity, True)
@@ -277,7 +285,7 @@ class ClusterInvoker:
     def _failed(self, candidate: Candidate, error: RpcError, started_s: float) -> None:
         error.node = candidate.identity
         self._end(candidate, outcome_for_node(error), started_s, is_transport=is_transport(error))
-        if error.is_remote and self._beaten:
+        if error.is_remote and self._beaten.silent:
             self._beaten.heard(candidate.identity)
 
     def _left(self, candidate: Candidate, started_s: float, invocation: Invocation, attempt: Attempt | None) -> None:
@@ -379,11 +387,6 @@ class ClusterInvoker:
         if self._hedging is not None:
             await self._hedging.close()
         self._beaten.close()
-
-
-def _is_compressed(invocation: Invocation) -> bool:
-    spec = invocation.spec
-    return spec is not None and spec.compress != ""
 
 
 def _is_hedged(invocation: Invocation) -> bool:

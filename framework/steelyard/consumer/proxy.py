@@ -7,9 +7,9 @@ an attribute look-up finds them without binding. Each call builds one Invocation
 from __future__ import annotations
 
 import inspect
-import time
 from collections.abc import AsyncIterator, Callable, Generator, Mapping
 from dataclasses import dataclass, field, replace
+from time import monotonic
 from types import MappingProxyType
 from typing import Any, NoReturn, Self, TypedDict, TypeVar, Unpack
 
@@ -135,15 +135,16 @@ def _opener(
     attachments = options.attachments
     hash_at = next((at for at, parameter in enumerate(spec.parameters) if parameter.name == spec.hash_key), None)
     stream_at = spec.stream_at
-    clock = time.monotonic
     get_serving = serving.get
+    last = spec.parameters[-1] if spec.parameters else None
+    all_by_position = -1 if last is not None and last.is_keyword_only else len(spec.parameters)
 
-    def open_call(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Invocation:
-        bound = bind_arguments(spec, args, kwargs)
+    def open_call(args: tuple[Any, ...], kwargs: dict[str, Any], now_s: float) -> Invocation:
+        bound = args if len(args) == all_by_position and not kwargs else bind_arguments(spec, args, kwargs)
         if stream_at is not None:
             items = as_items(bound[stream_at], spec.parameters[stream_at].name)
             bound = (*bound[:stream_at], items, *bound[stream_at + 1 :])
-        deadline_at = clock() + own_timeout_s
+        deadline_at = now_s + own_timeout_s
         outer = get_serving()
         if outer is not None and outer.invocation.deadline_at < deadline_at and not outer.is_over:
             deadline_at = outer.invocation.deadline_at
@@ -156,14 +157,14 @@ def _opener(
 
 def _unary(open_call: Opener, invoker: Invoker) -> Callable[..., Any]:
     async def call(*args: Any, **kwargs: Any) -> Any:
-        return (await invoker(open_call(args, kwargs))).value
+        return (await invoker(open_call(args, kwargs, monotonic()))).value
 
     return call
 
 
 def _stream(open_call: Opener, invoker: Invoker) -> Callable[..., Any]:
     def call(*args: Any, **kwargs: Any) -> Stream:
-        return Stream(invoker, open_call(args, kwargs))
+        return Stream(invoker, open_call(args, kwargs, monotonic()))
 
     return call
 

@@ -32,7 +32,8 @@ _SAYS = {Outcome.OK: True, Outcome.FAILED: False, Outcome.IGNORED: None}
 COVERED = ("tracing", "metrics", "codec", "degrade", "recover")
 
 Call = Callable[..., Awaitable[Any]]
-Opener = Callable[[tuple[Any, ...], dict[str, Any]], Invocation]
+Opener = Callable[[tuple[Any, ...], dict[str, Any], float], Invocation]
+"""(arguments by position, by name, now)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,9 +61,10 @@ class ShortWay:
         is_silent, switches, decode = self.telemetry.is_silent, self.switches, codec.decode_result
 
         async def call(*args: Any, **kwargs: Any) -> Any:
-            if switches.are_set or not is_silent():
+            now_s = clock()
+            if switches.are_set or not is_silent(now_s):
                 return await long_way(*args, **kwargs)
-            invocation = open_call(args, kwargs)
+            invocation = open_call(args, kwargs, now_s)
             if protection is None:
                 try:
                     reply = await cluster(invocation)
@@ -91,7 +93,7 @@ class ShortWay:
                 raise
             finally:
                 now_s = clock()
-                protection.ended(method, now_s, is_ok=is_ok, latency_s=now_s - started_s)
+                protection.ended(method, now_s, is_ok, now_s - started_s)
             body = reply.body
             if type(body) is Packed:  # the provider's contract says so, though this one's does not
                 body = await unpacked_reply(body)

@@ -53,6 +53,8 @@ class Switches:
     def __init__(self, service: ServiceSpec) -> None:
         self._service = service
         self._set: dict[str | None, Switch] = {}
+        self.are_set = False
+        """Whether there is any: asked before each call."""
 
     def set(self, mode: Mode | str | None, method: str | None = None, *, answer: Any = OWN_FALLBACK) -> None:
         """Sets the switch, or takes it away (*mode* None). Raises ConfigError for a mode or method that is not
@@ -62,19 +64,16 @@ class Switches:
             raise ConfigError(f"{self._service.key} has no method {method!r} to switch; it has: {known}")
         if mode is None:
             self._set.pop(method, None)
+            self.are_set = bool(self._set)
             return
         if callable(answer):
             for name in self._service.methods if method is None else (method,):
                 _check_answer(answer, self._service.methods[name])
         try:
             self._set[method] = Switch(Mode(mode), answer)
+            self.are_set = True
         except ValueError:
             raise ConfigError(f"a switch is one of force, fail, off, or None to take it away; not {mode!r}") from None
-
-    @property
-    def are_set(self) -> bool:
-        """Whether there is any."""
-        return bool(self._set)
 
     def of(self, method: str) -> Switch | None:
         """The switch that rules *method*; None when nobody has set one."""

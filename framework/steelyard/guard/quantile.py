@@ -17,7 +17,7 @@ import math
 class Quantile:
     """``value`` estimates the quantile ``p``; None until ``least`` samples have been seen."""
 
-    __slots__ = ("_down", "_least", "_up", "_value", "count")
+    __slots__ = ("_down", "_least", "_most", "_up", "count", "value")
 
     def __init__(self, p: float = 0.95, *, step: float = 0.05, least: int = 20) -> None:
         if not 0.0 < p < 1.0:
@@ -25,27 +25,28 @@ class Quantile:
         self._up = math.exp(step * p)
         self._down = math.exp(-step * (1.0 - p))
         self._least = least
-        self._value = 0.0
+        self._most = 1e-6  # of the first samples: no quantile yet; the largest is on the safe side
+        self.value: float | None = None
         self.count = 0
-
-    @property
-    def value(self) -> float | None:
-        return self._value if self.count >= self._least else None
 
     def add(self, sample: float) -> None:
         """One latency, in seconds."""
         self.count += 1
-        if self.count == 1:
-            self._value = max(sample, 1e-6)
-        elif self.count < self._least:
-            self._value = max(self._value, sample)  # no quantile yet; the largest is on the safe side
-        else:
-            self._value *= self._up if sample > self._value else self._down
+        value = self.value
+        if value is not None:
+            self.value = value * (self._up if sample > value else self._down)
+            return
+        if self.count == self._least > 1:
+            self.value = self._most * (self._up if sample > self._most else self._down)
+            return
+        self._most = max(self._most, sample)
+        if self.count >= self._least:
+            self.value = self._most
 
     def add_above(self) -> None:
         """One latency that was cut short above the estimate: how long it would have been is not known."""
-        if self.count >= self._least:
-            self._value *= self._up
+        if self.value is not None:
+            self.value *= self._up
 
     def __repr__(self) -> str:
-        return f"Quantile({self._value:.6g} after {self.count})"
+        return f"Quantile({self.value or self._most:.6g} after {self.count})"

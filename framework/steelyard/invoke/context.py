@@ -12,17 +12,16 @@ from __future__ import annotations
 
 from contextvars import ContextVar
 
+import msgspec
+
 from steelyard.model import Invocation
 
 
-class Served:
+class Served(msgspec.Struct, eq=False):
     """A call that is served. ``is_over``: it has been answered, or its stream has ended."""
 
-    __slots__ = ("invocation", "is_over")
-
-    def __init__(self, invocation: Invocation) -> None:
-        self.invocation = invocation
-        self.is_over = False
+    invocation: Invocation
+    is_over: bool = False
 
 
 serving: ContextVar[Served | None] = ContextVar("steelyard_serving", default=None)

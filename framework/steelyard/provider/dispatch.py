@@ -6,7 +6,7 @@ unknown is refused with a list of what there is.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 from steelyard.codec import MethodCodec, codec_for
@@ -21,7 +21,7 @@ from steelyard.filter import (
 )
 from steelyard.guard import ConcurrencyLimit
 from steelyard.invoke import Invoker, Position, Stack, serving
-from steelyard.model import Codec, Invocation, Packed, Reply, ServiceSpec
+from steelyard.model import Codec, Invocation, MethodSpec, Packed, Reply, ServiceSpec
 from steelyard.service import BoundMethod
 from steelyard.telemetry import Telemetry, WatchedStream
 from steelyard.wire import Streamed
@@ -112,7 +112,7 @@ class Dispatcher:
             if limit is not None:
                 self.limits[key, name] = limit
             elif self._has_short_ways and has_short_way(method):
-                self._short_ways[key, name] = ShortMethod(method, codecs[name], life, self._clock, self._note)
+                self._short_ways[key, name] = ShortMethod(method, codecs[name], life, self._note)
             if method.batch is not None:
                 self.batchers[key, name] = Batcher(method, self._pool, self._queue, self._clock, self._telemetry)
         if life is not None:
@@ -171,7 +171,13 @@ class Dispatcher:
         for batcher in (*self.batchers.values(), *self._retired):
             await batcher.close()
 
-    async def __call__(self, invocation: Invocation) -> Reply:
+    def __call__(self, invocation: Invocation) -> Awaitable[Reply]:
+        short = self._short_ways.get((invocation.service, invocation.method))
+        body: Any = invocation.body
+        if short is not None and not self._tokens and type(body) is not Packed:
+            now_s = self._clock()
+            if self._telemetry.is_silent(now_s):
+                return short.serve(_known(invocation, invocation.service, short.method.spec), now_s)
         try:
             spec = self._services.get(invocation.service) or self._resolve(invocation.service)
             method = spec.methods.get(invocation.method)
@@ -181,25 +187,8 @@ class Dispatcher:
         except Unimplemented as refusal:
             if self._tracing is None:
                 raise
-            return await self._tracing(invocation, _raiser(refusal))
-        known = Invocation(
-            spec.key,
-            method.name,
-            (),
-            invocation.body,
-            invocation.deadline_at,
-            invocation.attachments,
-            invocation.priority,
-            invocation.key,
-            method,
-            invocation.stream,
-            invocation.caller,
-        )
-        short = self._short_ways.get((spec.key, method.name))
-        body: Any = known.body
-        if short is None or self._tokens or type(body) is Packed or not self._telemetry.is_silent():
-            return await self._invoke(known)
-        return await short.serve(known)
+            return self._tracing(invocation, _raiser(refusal))
+        return self._invoke(_known(invocation, spec.key, method))
 
     def _resolve(self, service: str) -> ServiceSpec:
         """A plain gRPC path names the interface alone; that is enough while only one version and group is exported. A
@@ -267,6 +256,23 @@ class Dispatcher:
             # It speaks of a call that the handler has made; this one has begun.
             error.may_have_run = True
             raise
+
+
+def _known(invocation: Invocation, service: str, method: MethodSpec) -> Invocation:
+    """What came, with the service's full key and the method's facts."""
+    return Invocation(
+        service,
+        method.name,
+        (),
+        invocation.body,
+        invocation.deadline_at,
+        invocation.attachments,
+        invocation.priority,
+        invocation.key,
+        method,
+        invocation.stream,
+        invocation.caller,
+    )
 
 
 async def _opened(stream: Any) -> AsyncIterator[Any]:

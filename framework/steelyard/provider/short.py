@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 from steelyard.codec import MethodCodec
 from steelyard.errors import DeadlineExceeded, RpcError
@@ -33,15 +32,14 @@ class ShortMethod:
     method: BoundMethod
     codec: MethodCodec
     life: Life | None
-    clock: Callable[[], float]
     note: Callable[[str, BoundMethod, BaseException], None]
 
-    async def serve(self, invocation: Invocation) -> Reply:
+    async def serve(self, invocation: Invocation, now_s: float) -> Reply:
         """*invocation* names the service by its key and holds the method's spec, as the filters have it."""
-        codec, life = self.codec, self.life
+        codec, life, method = self.codec, self.life, self.method
         if life is not None and not life.is_open:
             raise life.refusal()
-        if invocation.deadline_at <= self.clock():
+        if invocation.deadline_at <= now_s:
             raise DeadlineExceeded(
                 f"{invocation.service}.{invocation.method}: the deadline was over before the method could start",
                 may_have_run=False,
@@ -50,7 +48,16 @@ class ShortMethod:
         serving.set(served)
         try:
             args = codec.decode_arguments(invocation.body or b"")
-            value = await self._run(invocation, args)
+            try:
+                value = await method.function(*args)
+            except RpcError as error:
+                # It speaks of a call that the handler has made; this one has begun.
+                error.may_have_run = True
+                self.note(invocation.service, method, error)
+                raise
+            except Exception as error:
+                self.note(invocation.service, method, error)
+                raise
             return Reply(None, encoded(codec, value))
         except RpcError:
             raise
@@ -60,18 +67,6 @@ class ShortMethod:
             raise travelling(codec, error, invocation) from error
         finally:
             served.is_over = True
-
-    async def _run(self, invocation: Invocation, args: tuple[Any, ...]) -> Any:
-        try:
-            return await self.method.function(*args)
-        except RpcError as error:
-            # It speaks of a call that the handler has made; this one has begun.
-            error.may_have_run = True
-            self.note(invocation.service, self.method, error)
-            raise
-        except Exception as error:
-            self.note(invocation.service, self.method, error)
-            raise
 
 
 def has_short_way(method: BoundMethod) -> bool:

@@ -74,6 +74,10 @@ class Channel:
         self._state = ChannelState.IDLE
         self._reason = "not connected yet"
         self._connection: ConsumerConnection | PlainConnection | None = None
+        self.ready: ConsumerConnection | None = None
+        """Our own wire's connection, where a call can go out on it at once, unless it ``has_ended`` just now; None:
+        await the channel itself, which connects or says why it cannot. For whoever sends many calls and needs no
+        coroutine around each."""
         self._keeper: asyncio.Task[None] | None = None
         self._waiters: dict[asyncio.Future[None], None] = {}  # in the order in which they came
         self._hurry: asyncio.Event | None = None
@@ -82,15 +86,6 @@ class Channel:
     @property
     def state(self) -> ChannelState:
         return self._state
-
-    @property
-    def ready(self) -> ConsumerConnection | None:
-        """Our own wire's connection, where a call can go out on it at once; None: await the channel itself, which
-        connects or says why it cannot. For whoever sends many calls and needs no coroutine around each."""
-        connection = self._connection
-        if type(connection) is not ConsumerConnection or connection.has_ended:
-            return None
-        return connection if self._state is ChannelState.READY else None
 
     @property
     def reason(self) -> str:
@@ -319,6 +314,8 @@ class Channel:
         if state is self._state or self._state is ChannelState.CLOSED:
             return
         self._state = state
+        connection = self._connection if state is ChannelState.READY else None
+        self.ready = connection if isinstance(connection, ConsumerConnection) else None
         if self._on_state is not None:
             try:
                 self._on_state(state)

@@ -214,7 +214,7 @@ async def test_a_beaten_attempt_fails_at_its_deadline_unless_the_node_speaks() -
     assert not beaten.is_silent(slow.node.identity)
     await asyncio.sleep(0.15)
     assert ended.outcomes[2:] == [("silent", Outcome.FAILED)]
-    assert not beaten
+    assert not beaten.silent
 
 
 async def test_closing_accounts_what_is_left() -> None:

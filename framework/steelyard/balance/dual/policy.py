@@ -157,6 +157,8 @@ class Dual(PolicyBase[Member]):
             if probed is not None:
                 return probed
         members, parts = plan.members, plan.parts
+        if len(members) == 1 and not excluded and not members[0].is_blocked:
+            return members[0]
         first_at, other_at = table.draw_two(dice)
         first, other = members[first_at], members[other_at]
         if first.is_blocked or other.is_blocked or excluded:

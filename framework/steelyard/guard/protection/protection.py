@@ -122,7 +122,7 @@ class Protection:
             wait.advance(now_s)
         wait.in_flight += 1
 
-    def ended(self, method: str, now_s: float, *, is_ok: bool | None, latency_s: float) -> None:
+    def ended(self, method: str, now_s: float, is_ok: bool | None, latency_s: float) -> None:
         """A call that was started is over. *is_ok* None: it says nothing (the caller left, or asked for nonsense)."""
         wait = self._waits.get(method)
         if wait is not None:

@@ -48,20 +48,18 @@ _CALL, _ITEM = 2, 6  # tags; these frames are encoded from tuples, which saves m
 _MOST_CREDIT = 2**40
 
 
-class OpenCall:
-    """A call under way. ``unread_bytes``: of its stream, arrived and not yet credited; ``read_bytes``: read since the
-    last credit. ``credit_bytes``: what its caller's own stream may send now (below 1: nothing)."""
+class OpenCall(msgspec.Struct, eq=False):
+    """A call under way. ``token`` is its driver's. ``unread_bytes``: of its stream, arrived and not yet credited;
+    ``read_bytes``: read since the last credit. ``credit_bytes``: what its caller's own stream may send now (below 1:
+    nothing)."""
 
-    __slots__ = ("credit_bytes", "has_items", "id", "is_stream", "read_bytes", "token", "unread_bytes")
-
-    def __init__(self, call_id: int, token: Any, credit_bytes: int, has_items: bool) -> None:
-        self.id = call_id
-        self.has_items = has_items
-        self.token = token
-        self.is_stream = False
-        self.unread_bytes = 0
-        self.read_bytes = 0
-        self.credit_bytes = credit_bytes
+    id: int
+    token: Any
+    credit_bytes: int
+    has_items: bool
+    is_stream: bool = False
+    unread_bytes: int = 0
+    read_bytes: int = 0
 
 
 class ConsumerSide(Side):

@@ -59,7 +59,8 @@ class Outbox:
     """Frames in the order in which they are sent.
 
     ``queued_bytes`` is what they take; ``handed_id`` is the highest id of a call that ``take`` has handed out: a call
-    above it has certainly not run. ``is_waiting``: there is something to take. ``is_paced``: PONGs are read, so that
+    above it has certainly not run. ``is_waiting``: there is something to take. ``is_burst``: a crowd's calls have
+    gathered. (Where large bodies wait, their parts are what paces the writer.) ``is_paced``: PONGs are read, so that
     large bodies can wait for them.
     """
 
@@ -76,6 +77,7 @@ class Outbox:
         "_turn_bytes",
         "_withdrawn",
         "handed_id",
+        "is_burst",
         "is_paced",
         "is_waiting",
         "queued_bytes",
@@ -95,26 +97,24 @@ class Outbox:
         self._latest_load: bytes | None = None
         self.handed_id = 0
         self.queued_bytes = 0
-        self.is_waiting = False
+        self.is_waiting = self.is_burst = False
         self.is_paced = True
 
     def put(self, frame: bytes, call_id: int = 0) -> None:
         """Queues a frame; *call_id* is the id of the CALL that it is, and 0 for every other kind."""
-        self._frames.append((call_id, frame))
+        frames = self._frames
+        frames.append((call_id, frame))
         self.queued_bytes += len(frame)
         self.is_waiting = True
         if call_id:
             self._last_id = call_id
+        if len(frames) >= BURST_FRAMES:
+            self.is_burst = not self._bodies
 
     @property
     def has_bodies(self) -> bool:
         """Large bodies wait: see ``take_apart``."""
         return bool(self._bodies)
-
-    @property
-    def is_burst(self) -> bool:
-        """A crowd's calls are gathering. (Where large bodies wait, their parts are what paces the writer.)"""
-        return len(self._frames) >= BURST_FRAMES and not self._bodies
 
     def put_in_order(self, id_: int, frame: bytes, body: Piece | None = None) -> None:
         """Queues a frame that must not overtake what waits of call *id_*, and then *body* in parts."""
@@ -127,6 +127,7 @@ class Outbox:
                 self.is_waiting = True
                 return
             bodies = self._bodies[id_] = Bodies()
+            self.is_burst = False
         bodies.waiting.append((False, frame))
         self.queued_bytes += len(frame)
         if body is not None:
@@ -137,6 +138,7 @@ class Outbox:
     def put_parts(self, call_id: int, body: Piece) -> None:
         """Queues the body of the CALL that was just put, in parts."""
         bodies = self._bodies[call_id] = Bodies(call_id)
+        self.is_burst = False
         bodies.waiting.append((True, memoryview(body)))
         self.queued_bytes += len(body)
         self._heads += 1
@@ -194,6 +196,7 @@ class Outbox:
             parts, size = self._take_parts(pieces, size)
             count += parts
         self.is_waiting = bool(self._frames or self._bodies)
+        self.is_burst = False
         return pieces, count, size
 
     def take_apart(self, now_s: float) -> list[Packet]:
@@ -220,6 +223,7 @@ class Outbox:
         if pace.asks(now_s):
             packets.append(([PING], 1, len(PING)))
         self.is_waiting = bool(self._frames or (self._bodies and self._has_room))
+        self.is_burst = False
         return packets
 
     @property
@@ -251,7 +255,7 @@ class Outbox:
         self._frames.clear()
         self._bodies.clear()
         self._withdrawn.clear()
-        self._is_pong_due = self.is_waiting = False
+        self._is_pong_due = self.is_waiting = self.is_burst = False
         self._latest_load, self.queued_bytes = None, 0
 
     def _take_all(self) -> tuple[list[Piece], int]:

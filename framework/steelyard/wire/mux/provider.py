@@ -6,6 +6,8 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
+
 from steelyard.errors import InvalidArgument, Overloaded, RpcError, Status
 from steelyard.guard import Rate
 from steelyard.model import NOTHING, Identity, Invocation, Packed, Reply
@@ -54,18 +56,15 @@ class InFlight:
         self.refused = refused
 
 
-class LiveCall:
+class LiveCall(msgspec.Struct, eq=False, gc=False):
     """A call that still wants an answer. ``credit_bytes``: what its stream may send now (below 1: nothing);
     ``has_items``: its caller's stream is not complete; ``unread_bytes`` of that: arrived and not yet credited."""
 
-    __slots__ = ("credit_bytes", "has_items", "is_stream", "read_bytes", "unread_bytes")
-
-    def __init__(self, credit_bytes: int, has_items: bool) -> None:
-        self.credit_bytes = credit_bytes
-        self.has_items = has_items
-        self.is_stream = False
-        self.unread_bytes = 0
-        self.read_bytes = 0
+    credit_bytes: int
+    has_items: bool
+    is_stream: bool = False
+    unread_bytes: int = 0
+    read_bytes: int = 0
 
 
 class ProviderSide(Side):
@@ -343,6 +342,9 @@ class ProviderSide(Side):
             self._fail(call_id, Status.INTERNAL, f"a reply without a body of bytes: {type(body).__name__}")
         elif (problem := self._overflow(len(body))) is not None:
             self._fail(call_id, Status.RESOURCE_EXHAUSTED, problem)
+        elif len(body) <= PART_BYTES and not packing and not reply.attachments:  # ``_answer`` of nearly every call
+            del self._live[call_id]
+            self.outbox.put(encode((_ANSWER, call_id, body, b"", self._others)))
         else:
             self._answer(call_id, body, reply, packing)
 
