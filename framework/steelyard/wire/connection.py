@@ -37,6 +37,7 @@ class Connection:
         self._link = carrier if isinstance(carrier, Link) else None
         self._any_side = side
         self._outbox = side.outbox
+        self._outbox.is_paced = True
         self._loop = asyncio.get_running_loop()
         self._is_idle = self._link is not None  # nothing is being written: ``_wake`` has to say so
         self._idle_writer: asyncio.Future[None] | None = None
@@ -232,7 +233,10 @@ class Connection:
         try:
             while not self.has_ended:
                 if self._is_full():
+                    outbox.is_paced = False  # no PONG is read now
+                    self._wake()
                     await self._until_not_full()
+                    outbox.is_paced = True
                 data = await receive()
                 if data is None:
                     self.stop(self._any_side.parting or "the other side closed the connection")
@@ -253,7 +257,7 @@ class Connection:
         send, outbox = self._carrier.send, self._outbox
         try:
             while True:
-                data = outbox.take()
+                data = outbox.take(time.monotonic())
                 if data is not None:
                     await send(data)
                     self._after_writing()

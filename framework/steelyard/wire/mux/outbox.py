@@ -3,8 +3,8 @@
 There is no timer and no minimum: the writer takes whatever is here when it wakes, so a lone call leaves at once and a
 crowd shares a packet. A large body is not a frame but a run of PARTs, cut when they are taken: first go the small
 frames that wait, and then a few parts of the body whose turn it is. So a small call never waits behind more than one
-packet, however much of large bodies is queued, and no large body for more than a turn of each other one. Over a byte
-stream the parts are paced, too (``pace``); gRPC has its own flow control.
+packet, however much of large bodies is queued, and no large body for more than a turn of each other one. What is
+under way of them is paced, too (``pace``).
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ class Outbox:
         self.handed_id = 0
         self.queued_bytes = 0
         self.is_waiting = self.is_burst = False
-        self.is_paced = True
+        self.is_paced = False  # until somebody reads
 
     def put(self, frame: bytes, call_id: int = 0) -> None:
         """Queues a frame; *call_id* is the id of the CALL that it is, and 0 for every other kind."""
@@ -174,14 +174,14 @@ class Outbox:
         bodies = self._bodies.get(call_id) if self._bodies else None
         return bodies is None or bodies.call_id == 0
 
-    def take(self) -> bytes | None:
+    def take(self, now_s: float = 0.0) -> bytes | None:
         """The next packet, or None when nothing waits: the first quantum of what a crowd has put."""
         waiting = len(self._frames)
         most = max(MESSAGE_FRAMES, waiting // _MESSAGE_PART)
-        pieces, count, _ = self.take_pieces(most) if waiting > most else self.take_pieces()
+        pieces, count, _ = self.take_pieces(min(most, _MOST_FRAMES) if waiting > most else _MOST_FRAMES, now_s)
         return packet(pieces, count) if count else None
 
-    def take_pieces(self, most: int = _MOST_FRAMES) -> tuple[list[Piece], int, int]:
+    def take_pieces(self, most: int = _MOST_FRAMES, now_s: float = 0.0) -> tuple[list[Piece], int, int]:
         """The next packet's frames in pieces, how many frames they are, and how many bytes. *most*: so many of those
         that ``put`` has queued."""
         if most < _MOST_FRAMES or self.queued_bytes > PACKET_BYTES:
@@ -189,13 +189,14 @@ class Outbox:
         else:
             pieces, size = self._take_all()
         count = len(pieces)
-        if count:
+        if count > self._heads:
             self._has_small = True
+        self._heads = 0
         count, size = self._take_signs(pieces, count, size)
         if self._bodies:
-            parts, size = self._take_parts(pieces, size)
+            parts, size = self._take_parts(pieces, size, now_s)
             count += parts
-        self.is_waiting = bool(self._frames or self._bodies)
+        self.is_waiting = bool(self._frames or (self._bodies and self._has_room))
         self.is_burst = False
         return pieces, count, size
 
@@ -220,7 +221,7 @@ class Outbox:
             count = 0 if is_body else 1  # nothing joins a part
             taken += took
             pace.sent(took)
-        if pace.asks(now_s):
+        if self.is_paced and pace.asks(now_s):
             packets.append(([PING], 1, len(PING)))
         self.is_waiting = bool(self._frames or (self._bodies and self._has_room))
         self.is_burst = False
@@ -287,15 +288,22 @@ class Outbox:
             self._withdrawn.clear()
         return pieces, total
 
-    def _take_parts(self, pieces: list[Piece], size: int) -> tuple[int, int]:
+    def _take_parts(self, pieces: list[Piece], size: int, now_s: float) -> tuple[int, int]:
         """Parts of the body whose turn it is, until the packet is full; at least one, or a flood of small frames would
         keep large ones waiting for ever."""
-        count = 0
-        while (id_ := self._in_turn()) is not None:
+        count, pace = 0, self._pace
+        pace.look(now_s, has_small=self._has_small)
+        self._has_small = False
+        while self._has_room and (id_ := self._in_turn()) is not None:
             count += 1
-            size += self._take_piece(id_, pieces)
+            took = self._take_piece(id_, pieces)
+            pace.sent(took)
+            size += took
             if size >= PACKET_BYTES:
                 break
+        if self.is_paced and pace.asks(now_s):
+            pieces.append(PING)
+            count, size = count + 1, size + len(PING)
         return count, size
 
     def _in_turn(self) -> int | None:

@@ -1,9 +1,10 @@
-"""How much of large bodies may be under way on a byte stream.
+"""How much of large bodies may be under way on a connection.
 
-The kernel takes in whatever it is given, and a small frame stands behind it: at both ends of a full socket there can be
-a millisecond's worth of somebody's tensors. So a large body does not go as fast as the socket takes it. A PING after a
-part asks, and its PONG says that the peer's program has read all before it: no more than a few parts are beyond that.
-It is no bound of safety (that is ``WireLimits``), and needs nothing of the peer but what every peer does.
+The kernel takes in whatever it is given, and gRPC more than that, and a small frame stands behind it: at both ends of a
+full socket there can be a millisecond's worth of somebody's tensors. So a large body does not go as fast as it would be
+taken. A PING after a part asks, and its PONG says that the peer's program has read all before it: no more than a few
+parts are beyond that. It is no bound of safety (that is ``WireLimits``), and needs nothing of the peer but what every
+peer does.
 
 *Busy* is a connection that carries small frames too: there one part is under way at a time. The others, and a far
 peer, get what keeps the way full.

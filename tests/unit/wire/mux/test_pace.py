@@ -15,6 +15,7 @@ LARGE = 10 * CALM_BYTES
 
 def with_body(size: int = LARGE) -> Outbox:
     outbox = Outbox()
+    outbox.is_paced = True
     outbox.put(encode(Call(1, 1, None, 1, b"", b"", size)), 1)
     outbox.put_parts(1, bytes(size))
     return outbox
@@ -69,6 +70,7 @@ def test_it_is_calm_again_after_a_while() -> None:
 
 def test_small_frames_that_went_before_the_body_came_count_too() -> None:
     outbox = Outbox()
+    outbox.is_paced = True
     outbox.put(encode(Call(1, 1, None, 1, b"", b"")), 1)
     outbox.take_pieces()
     outbox.put(encode(Call(2, 1, None, 1, b"", b"", LARGE)), 2)
