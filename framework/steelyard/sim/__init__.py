@@ -1,7 +1,7 @@
 """The simulator: the very same balance and guard objects in virtual time, against fleets nobody has at hand."""
 
 from .arrivals import Arrivals, draw_arrivals
-from .call import Ending
+from .call import Call, Ending
 from .compare import Difference, Table, Verdict, judge
 from .contender import contenders, everybody
 from .ledger import page, rounded
@@ -13,6 +13,7 @@ from .report import notes_in, regenerate, rewrite
 from .run import Job, Result, plan, run, run_all
 from .sampling import stream
 from .scenario import Gate, Scenario
+from .server import Server
 from .table import gate_rows, plain, rows
 from .world import World
 
@@ -20,12 +21,14 @@ __all__ = [
     "METRICS",
     "SHIPPED",
     "Arrivals",
+    "Call",
     "Difference",
     "Ending",
     "Gate",
     "Job",
     "Result",
     "Scenario",
+    "Server",
     "Table",
     "Verdict",
     "World",

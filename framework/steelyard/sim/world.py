@@ -21,16 +21,25 @@ from .troubles import plan_troubles
 
 
 class World:
-    """``run()`` once. ``recorder`` then holds what happened; ``calls`` and ``cpu_s`` the processor time it took."""
+    """``run()`` once. ``recorder`` then holds what happened; ``calls`` and ``cpu_s`` the processor time it took.
+    *server* makes the nodes: a kind of one's own, for what scenarios cannot say."""
 
-    def __init__(self, scenario: Scenario, arrivals: Arrivals, make: Callable[[], Policy], seed: int) -> None:
+    def __init__(
+        self,
+        scenario: Scenario,
+        arrivals: Arrivals,
+        make: Callable[[], Policy],
+        seed: int,
+        *,
+        server: Callable[..., Server] = Server,
+    ) -> None:
         self.scenario = scenario
         self.kernel = Kernel()
         self.cpu_s = 0.0
         self._arrivals = arrivals
         self._seed = seed
         self.servers = [
-            Server(self.kernel, group, number, stream(seed, "server", group.name, number).random)
+            server(self.kernel, group, number, stream(seed, "server", group.name, number).random)
             for group in scenario.nodes
             for number in range(group.count)
         ]

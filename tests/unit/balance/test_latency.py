@@ -12,7 +12,7 @@ from support.fleet import node
 
 from steelyard.balance import Objective, hash_key
 from steelyard.balance.dual import Dual, DualSettings
-from steelyard.balance.dual.latency import FULL, counted, seconds
+from steelyard.balance.dual.latency import FULL, blended, counted, passing, seconds
 from steelyard.model import LoadReport, Outcome
 
 
@@ -88,14 +88,14 @@ def share_of_base(policy: Dual, now_s: float) -> float:
     return next(one.base_share for one in policy.statistics(now_s).nodes if one.node.host == "n0")
 
 
-def test_a_report_that_is_not_believed_says_nothing_of_queues_either() -> None:
+def test_a_report_that_is_not_believed_says_nothing_of_calls_either() -> None:
     policy = dual()
     told(policy, "n0", 1.0, float("nan"), 30, 50.0)
-    assert policy.eligible[0].queue == 0.0
+    assert policy.eligible[0].told_in_flight == 0.0
     for at in range(2, 12):
         told(policy, "n0", float(at), 0.5, 3, 50.0)
     told(policy, "n0", 12.0, 0.5, 30, 50.0)
-    assert policy.eligible[0].queue == 3.0
+    assert policy.eligible[0].told_in_flight == 3.0
 
 
 def test_failures_are_no_answers() -> None:
@@ -130,27 +130,69 @@ def test_seconds_are_finite(in_flight: int, rate: float) -> None:
     assert 0.0 <= seconds(in_flight, rate) <= 20_000.0
 
 
-def test_a_report_raises_a_known_queue_and_lowers_only_what_a_report_has_raised() -> None:
+def test_a_report_leaves_a_known_queue_alone() -> None:
     policy = dual()
     member = policy.eligible[0]
+    policy.started(member, 1.0)
+    policy.ended(member, Outcome.OK, 1.0, latency_s=0.01, in_flight=5)
+    for at, in_flight in enumerate((0, 60, 2)):
+        told(policy, "n0", 2.0 + at, 0.5 + at / 100, in_flight, 50.0)
+        assert member.queue == 5.0
 
-    def queue_after_a_report_of(in_flight: int, now_s: float) -> float:
-        told(policy, "n0", now_s, 0.5 + now_s / 100, in_flight, 50.0)
-        return member.queue
 
-    def reply(in_flight: int, now_s: float) -> None:
-        policy.started(member, now_s)
-        policy.ended(member, Outcome.OK, now_s, latency_s=0.01, in_flight=in_flight)
+# --- a moment's count, and a queue that is to drain -------------------------------------------------------------------
 
-    reply(5, 1.0)
-    assert queue_after_a_report_of(2, 1.5) == 5.0  # a reply's word stands
-    assert queue_after_a_report_of(9, 2.5) == 9.0
-    policy.started(member, 2.6)
-    policy.started(member, 2.7)
-    assert queue_after_a_report_of(4, 3.5) == 4.0
-    assert queue_after_a_report_of(0, 4.5) == 2.0  # own calls are facts
-    policy.ended(member, Outcome.OK, 4.6, latency_s=2.0, in_flight=7)
-    assert queue_after_a_report_of(3, 5.5) == 7.0
-    assert queue_after_a_report_of(8, 6.5) == 8.0
-    policy.ended(member, Outcome.FAILED, 6.6, latency_s=2.0)
-    assert queue_after_a_report_of(0, 7.5) >= 1.0  # a failure does not make a node look idle
+
+def test_a_count_that_happens_to_be_three_is_no_slow_node_and_one_of_sixty_is() -> None:
+    known = (0.8, 47.0)
+    in_flight, rate = blended(known, (3.0, 47.0))
+    assert 0.8 < in_flight < 1.3
+    assert rate == pytest.approx(47.0)
+    assert blended(known, (60.0, 20.0)) == (60.0, 20.0)
+    assert blended((0.0, 0.0), (2.0, 30.0)) == (2.0, 30.0)  # the first word there is
+
+
+@given(st.floats(0.0, 1e4), st.floats(0.0, 1e4), st.floats(0.0, 1e4), st.floats(0.0, 1e4))
+def test_what_is_blended_lies_between(known: float, rate: float, in_flight: float, answered: float) -> None:
+    found, found_rate = blended((known, rate), (in_flight, answered))
+    assert min(known, in_flight) <= found <= max(known, in_flight) * (1 + 1e-9)
+    assert min(rate, answered) <= found_rate <= max(rate, answered) * (1 + 1e-9)
+
+
+def test_a_node_takes_fewer_draws_the_more_it_has_to_do_beyond_its_part() -> None:
+    counts = [0, 1, 5, 20, 40, 80, 10_000]
+    parts = [passing(count, 50.0, 0.1) for count in counts]
+    assert parts == sorted(parts, reverse=True)
+    assert parts[:3] == [1.0] * 3  # five are its part
+    assert 0.0 < parts[-1] <= 0.1
+    assert passing(1, 0.0, 0.05) == 1.0  # one call to a node that has hardly any
+
+
+def test_a_node_that_is_to_drain_gets_part_of_its_draws_until_it_has_or_is_heard_of_no_more() -> None:
+    policy = dual()
+    now_s = periods(policy, 3, lambda at: (0.5, 5, 50.0))
+    dice = random.Random(2).random
+
+    def drawn(host: str) -> float:
+        picks = [policy.pick(now_s, dice) for _ in range(4000)]
+        return sum(pick is not None and pick.node.host == host for pick in picks) / 500
+
+    assert drawn("n0") == pytest.approx(1.0, abs=0.15)
+    told(policy, "n0", now_s + 0.5, 0.5, 40, 50.0)
+    assert 0.05 < drawn("n0") < 0.9
+    told(policy, "n0", now_s + 1.5, 0.51, 5, 50.0)
+    assert drawn("n0") == pytest.approx(1.0, abs=0.15)
+    told(policy, "n0", now_s + 2.5, 0.5, 400, 50.0)
+    assert drawn("n0") < 0.2
+    now_s += 10.0
+    policy.tick(now_s)
+    assert drawn("n0") == pytest.approx(1.0, abs=0.15)
+
+
+def test_calls_go_on_when_every_node_is_to_drain() -> None:
+    policy = dual()
+    periods(policy, 3, lambda at: (0.5, 5, 50.0))
+    for member in policy.eligible:
+        member.passes = 0.05
+    dice = random.Random(2).random
+    assert len({policy.pick(3.5, dice) for _ in range(400)}) == 8

@@ -51,7 +51,8 @@ class EjectionLaw:
         member.probe_at_s = UNDRAWN
 
     def readmit(self, member: Member) -> None:
-        member.is_ejected = member.is_blocked = False
+        member.is_ejected = False
+        member.block(False)
         member.ejections = 0
 
     def may_probe(self, member: Member, now_s: float, dice: Dice) -> bool:

@@ -31,8 +31,8 @@ class Member(Candidate):
     Evidence: ``reports`` since the last step said in sum ``excess_sum`` more than the mean of all nodes, which was in
     sum ``mean_sum``; ``noise`` is the variance of one such excess about what it measures.
 
-    Latency: its newest report told of ``told_in_flight`` calls and of ``answered_per_s``; ``pressure`` is what its
-    utilization counts as, seen how long its calls take.
+    Latency: its reports tell of ``told_in_flight`` calls and of ``answered_per_s``, as ``latency.blended``;
+    ``pressure`` is what its utilization counts as, seen how long its calls take.
 
     Availability: ``kept`` is 1 - refuse, in [floor, 1]; below 1 the node is *shed*. ``deepest`` is the lowest ``kept``
     since it was shed. ``sick_rate`` is the success rate it was shed for, ``log_odds`` the evidence since for "healthy"
@@ -40,10 +40,10 @@ class Member(Candidate):
     share. ``reason`` says why it is shed or ejected.
 
     Transport: ``transport_failures`` in a row; ``ejections`` counts failed probes for the back-off; ``is_ejected``
-    until a probe succeeds. ``is_blocked`` is what a pick looks at: ejected, and no panic.
+    until a probe succeeds. ``is_blocked``: ejected, and no panic. ``passes`` is what a pick without a key looks at: the
+    part of its draws that count, 1 but for a node that is to drain (see ``latency``), and 0 for a blocked one.
 
-    ``is_doubted``: its last call failed, or none has succeeded yet. ``is_raised``: its queue is what a report said, and
-    no reply has come since.
+    ``is_doubted``: its last call failed, or none has succeeded yet.
 
     ``probe_at_s``: when a call that the plan would refuse may go through after all; infinite for nodes not shed.
     """
@@ -60,7 +60,6 @@ class Member(Candidate):
         "is_doubted",
         "is_ejected",
         "is_off_domain",
-        "is_raised",
         "is_warming",
         "kept",
         "log_odds",
@@ -72,6 +71,7 @@ class Member(Candidate):
         "noise",
         "observed_at_s",
         "off_since_s",
+        "passes",
         "place",
         "pressure",
         "probe_at_s",
@@ -110,8 +110,8 @@ class Member(Candidate):
         self.ejections = 0
         self.is_ejected = False
         self.is_blocked = False
+        self.passes = 1.0
         self.is_doubted = True
-        self.is_raised = False
         self.probe_at_s = math.inf
         self.probe_every_s = math.inf
         self.reason = NO_REASON
@@ -119,6 +119,10 @@ class Member(Candidate):
         self.warm_from_s = now_s
         if is_warming:
             self.warm(now_s)
+
+    def block(self, is_blocked: bool) -> None:
+        self.is_blocked = is_blocked
+        self.passes = 0.0 if is_blocked else 1.0
 
     def warm(self, now_s: float) -> None:
         """Start the ramp."""

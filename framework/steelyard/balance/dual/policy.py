@@ -7,11 +7,10 @@ with a key, and ``_pick_free`` for one without.
 Without a key: up to four nodes drawn by p, and the one with the smallest q / p gets the call, on a tie the first drawn.
 p is the slow loop (what a node can carry), q the fast one (what it has to do right now). q is the in-flight count of
 the node's last *reply* plus what was sent since: every reply is a free probe and consumers learn at different moments.
-Reports pushed to all at once would make them herd, towards a short queue; so a report may only raise q, or lower what a
-report has raised. q is kept until the next reply (a drowning node answers nobody), and only halves every 15 s.
-Simulated, p99 of 20 nodes with neighbours and 100 consumers / of Prequal's test at 1.41: reports that do not touch q
-1,157 / 1,693 ms, that raise it 907 / 1,465. Once latency was an objective too (and three nodes were drawn), 716 / 878,
-and 981 / 895 where reports also lowered q by a third of the difference.
+Reports pushed to all at once would make them herd, towards a short queue and away from a long one, so q is none of
+their business; what they tell of a long queue makes its node take only a part of its draws (see ``latency``). q is kept
+until the next reply (a drowning node answers nobody), and only halves every 15 s. Simulated, p99 of 20 nodes with
+neighbours and 100 consumers, where it halves in 2, 5 and 15 s: 613, 470 and 450 ms (seed 2).
 
 q / p and not (q + 1) / p: on an idle fleet the latter gives every draw to the node with the larger p, so that p = 3/4
 takes 15/16 of the calls, and two equal nodes' shares jump as soon as their p differ at all, which the slow loop then
@@ -36,7 +35,7 @@ from steelyard_registry.node import Node
 from ..candidate import Candidate
 from ..draw import Dice
 from ..hashing import mix64
-from ..load import UNKNOWN_S
+from ..load import FRESH_S, UNKNOWN_S
 from ..policy import PolicyBase
 from ..ring import HashRing
 from ..statistics import PolicyStatistics
@@ -97,6 +96,7 @@ class Dual(PolicyBase[Member]):
         self._failing: list[Member] = []
         self._shed: list[Member] = []
         self._warming: list[Member] = []
+        self._draining: dict[Member, None] = {}
         self._is_stale = False  # the plan is
         self._held: float | None = None
         self._decayed_periods = 0.0
@@ -161,34 +161,40 @@ class Dual(PolicyBase[Member]):
             return members[0]
         first_at, other_at = table.draw_two(dice)
         first, other = members[first_at], members[other_at]
-        if first.is_blocked or other.is_blocked or excluded:
-            return self._draw_allowed(plan, dice, excluded)
+        if first.passes + other.passes < 2.0 or excluded:
+            return self._draw_passing(plan, dice, excluded, (first_at, other_at))
         if other.queue * parts[first_at] < first.queue * parts[other_at]:
             first, first_at = other, other_at
         for _ in self._further:
             other_at = table.draw(dice)
             other = members[other_at]
-            if other.queue * parts[first_at] < first.queue * parts[other_at] and not other.is_blocked:
+            if other.queue * parts[first_at] < first.queue * parts[other_at] and (
+                other.passes >= 1.0 or dice() < other.passes
+            ):
                 first, first_at = other, other_at
         return first
 
     def _choices_among(self, nodes: int) -> int:
         """At most a quarter of the nodes are drawn: the shortest queue of half a fleet is the shortest queue, whatever
         the shares say. The fleet of ``bench_fleet`` in virtual time (four quotas and two devices), spread of its loads
-        after 30 s, ten runs: 4 choices .088, 2 choices .046."""
+        after 30 s, ten runs: 4 choices .060, 2 choices .051 (.088 and .046 with other reports and another law)."""
         return 2 if self._is_published else min(self.settings.choices, max(2, nodes // _QUARTER))
 
-    def _draw_allowed(self, plan: Plan, dice: Dice, excluded: Collection[str]) -> Member | None:
-        """The same among those that are left: a few redraws, then a scan."""
+    def _draw_passing(self, plan: Plan, dice: Dice, excluded: Collection[str], drawn: tuple[int, ...]) -> Member | None:
+        """The same where draws may not count: those already *drawn*, a few redraws, then a scan."""
         assert plan.table is not None
         best: Member | None = None
+        spare: Member | None = None
         best_score = 0.0
         found = 0
         enough = len(self._further) + 2
-        for _ in range(_REDRAWS + len(self._further)):
-            at = plan.table.draw(dice)
+        for number in range(_REDRAWS + len(self._further)):
+            at = drawn[number] if number < len(drawn) else plan.table.draw(dice)
             member = plan.members[at]
             if member.is_blocked or member.identity in excluded:
+                continue
+            if member.passes < 1.0 and dice() >= member.passes:
+                spare = member
                 continue
             score = member.queue / plan.parts[at]
             if best is None or score < best_score:
@@ -196,7 +202,7 @@ class Dual(PolicyBase[Member]):
             found += 1
             if found == enough:
                 break
-        return best or least_loaded(plan, plan.leading, excluded)
+        return best or spare or least_loaded(plan, plan.leading, excluded)
 
     def _due_probe(self, now_s: float, dice: Dice, excluded: Collection[str]) -> Member | None:
         """A shed or ejected node whose time to be tried has come. Looks at shed nodes only, a few times a second and
@@ -263,7 +269,6 @@ class Dual(PolicyBase[Member]):
             # without what is under way now, the failing are the shortest queues of all until the next tick.
             mean = max(self._queue_mean, self.open_calls / max(1, len(self.eligible)))
             candidate.queue = max(kept_queue - 1.0, mean + 1.0, float(candidate.in_flight))
-        candidate.is_raised = False
         if not candidate.is_member:
             return
         self._queue_total += candidate.queue - kept_queue
@@ -294,7 +299,6 @@ class Dual(PolicyBase[Member]):
         if queue < own:
             queue = float(own)
         member.queue = queue
-        member.is_raised = False
         self._queue_total += queue - before
         self.open_calls -= 1
         window = member.window
@@ -328,22 +332,30 @@ class Dual(PolicyBase[Member]):
                 member.observe(member.pressure, reference, signal.sampled_at_s, least_s, settings.evidence_reports)
 
     def _hear(self, member: Member, report: LoadReport) -> None:
-        """What a believed report says of the queue. It may raise what is known, and lower what a report has raised:
-        a short queue that all consumers hear of at one moment makes them herd, a long one only makes them keep away. A
-        node whose report fell into a burst, and that is not called therefore, has no reply to put that right."""
-        told = member.told_in_flight = float(report.in_flight or 0)
-        if member.place >= 0 and (told > member.queue or member.is_raised):
-            queue = max(told, float(member.in_flight))
-            self._queue_total += queue - member.queue
-            member.queue = queue
-            member.is_raised = True
-        if report.calls_per_s is None:
+        """What a believed report says of how long calls take there. It leaves the known queue alone: a short one that
+        all hear of at one moment makes them herd."""
+        told, calls_per_s = float(report.in_flight or 0), report.calls_per_s
+        if calls_per_s is None:
             return
-        member.answered_per_s = report.calls_per_s - (report.errors_per_s or 0.0)
+        answered_per_s = calls_per_s - (report.errors_per_s or 0.0)
+        member.told_in_flight, member.answered_per_s = latency.blended(
+            (member.told_in_flight, member.answered_per_s), (told, answered_per_s)
+        )
         if self._told_s:
-            relative = latency.seconds(told, member.answered_per_s) / self._told_s
+            relative = latency.seconds(member.told_in_flight, member.answered_per_s) / self._told_s
             mean = self._load_ref or 0.0
             member.pressure = latency.counted(member.load.raw, relative, self.settings.slow_latency, mean)
+            if not member.is_blocked:
+                member.passes = latency.passing(told, answered_per_s, self._told_s)
+                if member.passes < 1.0:
+                    self._draining[member] = None
+
+    def _end_draining(self, now_s: float) -> None:
+        """Of those that are to drain: who is not heard of any more gets its draws back."""
+        for member in [member for member in self._draining if member.passes < 1.0]:
+            if not member.is_blocked and (self._is_keyed or member.load.sampled_at_s < now_s - FRESH_S):
+                member.passes = 1.0
+        self._draining = {member: None for member in self._draining if member.passes < 1.0 and member.is_member}
 
     def _note_stream(self, member: Member, now_s: float) -> None:
         """A report stream that begins anew, on a node that answered nothing meanwhile, is a process that restarted."""
@@ -374,7 +386,7 @@ class Dual(PolicyBase[Member]):
             self._ejection.eject(member)
             self._judge_panic(now_s)
         self._ejection.eject(member)
-        member.is_blocked = not self._is_panic
+        member.block(not self._is_panic)
         self._next_probe_at_s = -math.inf
 
     def hold_diversion(self, factor: float | None) -> None:
@@ -397,6 +409,8 @@ class Dual(PolicyBase[Member]):
         lived_s = min(BUCKETS * BUCKET_S, max(1.0, now_s - self._first_seen_at_s))
         self._fleet = look_at(self._window, now_s, lived_s)
         self._decay_queues(elapsed_s)
+        if self._draining:
+            self._end_draining(now_s)
         answered_per_s = sum([member.answered_per_s for member in self.eligible])
         told = sum([member.told_in_flight for member in self.eligible])
         self._told_s = told / answered_per_s if answered_per_s > 0.0 else None
@@ -470,7 +484,7 @@ class Dual(PolicyBase[Member]):
         self._panics += is_panic
         self._is_panic, self._is_stale = is_panic, True
         for member in self.eligible:
-            member.is_blocked = member.is_ejected and not is_panic
+            member.block(member.is_ejected and not is_panic)
 
     def _replan(self, now_s: float) -> Plan:
         members = self.eligible
