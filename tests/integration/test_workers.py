@@ -112,7 +112,8 @@ async def test_each_is_a_node_and_one_that_is_killed_comes_again(
         await subscription.close()
     assert {node.tags["worker"] for node in nodes} == {"0", "1"}
     assert len({(node.hardware, node.tags["hw.host"]) for node in nodes}) == 1, "all are of one machine"
-    # A worker that was seen a moment after the other one starts slowly, with a tenth of its share: forty calls may miss it.
+    # A worker that was seen a moment after the other one starts slowly, with a tenth of its share:
+    # forty calls may miss it.
     answered: set[int] = set()
     give_up_at = time.monotonic() + WITHIN_S
     while len(answered) < 2:
