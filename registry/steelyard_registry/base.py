@@ -13,16 +13,17 @@ from types import TracebackType
 from typing import Self
 
 from .errors import RegistryError
+from .live import Versioned
 from .node import Node, ServiceKey
 from .rule_urls import RuleUrlsView
 from .rules import GROUP, Rule
 
 
 @dataclass(frozen=True, slots=True)
-class Snapshot:
+class Snapshot(Versioned):
     """The nodes of one service at one moment; built aside and swapped whole, so nobody sees half a list.
 
-    ``version`` grows with every change. ``is_stale`` says that the registry cannot vouch for the list now (it is
+    ``is_stale`` says that the registry cannot vouch for the list now (it is
     away, or it told us of an empty list, which keeps the last one). ``skipped`` counts entries that could not be
     read; one bad entry never costs the list.
 
@@ -31,7 +32,6 @@ class Snapshot:
     registries whose entries end with a session have them; whoever holds connections may keep those that answer.
     """
 
-    version: int = 0
     nodes: tuple[Node, ...] = ()
     is_stale: bool = False
     skipped: int = 0

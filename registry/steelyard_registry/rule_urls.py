@@ -9,13 +9,14 @@ read and taken apart; what they do to a call is the governance's matter, as with
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
+from typing import Self
 from urllib.parse import unquote
 
-from .errors import MalformedUrl, RegistryClosed
+from .errors import MalformedUrl
+from .live import Live, Versioned
 from .locator import is_host
 from .node import EMPTY
 from .url import decode, split_query
@@ -60,10 +61,9 @@ class RuleUrl:
 
 
 @dataclass(frozen=True, slots=True)
-class RuleUrls:
+class RuleUrls(Versioned):
     """``skipped`` counts URLs that could not be read. Sorted as Dubbo applies them: by priority, then by name."""
 
-    version: int = 0
     urls: tuple[RuleUrl, ...] = ()
     is_stale: bool = False
     skipped: int = 0
@@ -116,50 +116,24 @@ def _whole(pairs: Mapping[str, str], key: str) -> int:
     return int(text)
 
 
-class RuleUrlsView:
+class RuleUrlsView(Live[RuleUrls]):
     """A live view; as a Subscription, for rules. ``publish``, ``mark_stale`` and ``end`` are the backend's."""
 
-    def __init__(self, interface: str, category: str, on_close: Callable[[RuleUrlsView], Awaitable[None]]) -> None:
+    def __init__(
+        self, interface: str, category: str, on_close: Callable[[Self], Awaitable[None]] | None = None
+    ) -> None:
+        super().__init__(f"the view of {category} of {interface}", RuleUrls(), on_close)
         self.interface = interface
         self.category = category
-        self._rules = RuleUrls()
-        self._turn = asyncio.Event()
-        self._on_close = on_close
-        self._is_closed = False
 
     @property
     def rules(self) -> RuleUrls:
         """The newest; never blocks."""
-        return self._rules
+        return self._newest
 
-    async def changed(self, after: int) -> RuleUrls:
-        """The first rules whose version is greater than *after*. Raises RegistryClosed when the view is closed."""
-        while not self._is_closed:
-            if self._rules.version > after:
-                return self._rules
-            await self._turn.wait()
-        raise RegistryClosed(f"the view of {self.category} of {self.interface} is closed")
+    def publish(self, urls: tuple[RuleUrl, ...], *, skipped: int = 0, is_stale: bool = False) -> bool:
+        """Swap the rules in; whether they differ from the last ones (or are the first)."""
+        return self._publish(RuleUrls(urls=urls, is_stale=is_stale, skipped=skipped))
 
-    async def close(self) -> None:
-        """Idempotent."""
-        if not self._is_closed:
-            self.end()
-            await self._on_close(self)
-
-    def end(self) -> None:
-        self._is_closed = True
-        self._next_turn()
-
-    def publish(self, urls: tuple[RuleUrl, ...], *, skipped: int = 0, is_stale: bool = False) -> None:
-        old = self._rules
-        if self._is_closed or (old.version and (old.urls, old.skipped, old.is_stale) == (urls, skipped, is_stale)):
-            return
-        self._rules = RuleUrls(old.version + 1, urls, is_stale, skipped)
-        self._next_turn()
-
-    def mark_stale(self) -> None:
-        self.publish(self._rules.urls, skipped=self._rules.skipped, is_stale=True)
-
-    def _next_turn(self) -> None:
-        turn, self._turn = self._turn, asyncio.Event()
-        turn.set()
+    def mark_stale(self) -> bool:
+        return self.publish(self._newest.urls, skipped=self._newest.skipped, is_stale=True)

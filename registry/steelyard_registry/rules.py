@@ -11,12 +11,13 @@ registry has a bad minute.
 
 from __future__ import annotations
 
-import asyncio
 import re
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from typing import Self
 
-from .errors import MalformedUrl, RegistryClosed, RegistryError
+from .errors import MalformedUrl, RegistryError
+from .live import Live, Versioned
 
 GROUP = "dubbo"
 MAX_DOCUMENT_BYTES = 512 * 1024
@@ -24,69 +25,37 @@ MAX_DOCUMENT_BYTES = 512 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Document:
-    """``text`` is None while there is none. ``version`` grows with every change that was seen."""
+class Document(Versioned):
+    """``text`` is None while there is none."""
 
-    version: int = 0
     text: str | None = None
     is_stale: bool = False
 
 
-class Rule:
+class Rule(Live[Document]):
     """A live view of one document; as a Subscription, for one text. ``publish``, ``mark_stale`` and ``end`` are the
     backend's."""
 
-    def __init__(self, key: str, group: str, on_close: Callable[[Rule], Awaitable[None]] | None = None) -> None:
+    def __init__(self, key: str, group: str, on_close: Callable[[Self], Awaitable[None]] | None = None) -> None:
+        super().__init__(f"the view of rule {group}/{key}", Document(), on_close)
         self.key = key
         self.group = group
-        self._document = Document()
-        self._turn = asyncio.Event()
-        self._on_close = on_close
-        self._is_closed = False
 
     @property
     def document(self) -> Document:
         """The newest; never blocks."""
-        return self._document
-
-    async def changed(self, after: int) -> Document:
-        """The first document whose version is greater than *after*. Raises RegistryClosed when the view is closed."""
-        while not self._is_closed:
-            if self._document.version > after:
-                return self._document
-            await self._turn.wait()
-        raise RegistryClosed(f"the view of rule {self.group}/{self.key} is closed")
-
-    async def close(self) -> None:
-        """Idempotent."""
-        if not self._is_closed:
-            self.end()
-            if self._on_close is not None:
-                await self._on_close(self)
-
-    def end(self) -> None:
-        self._is_closed = True
-        self._next_turn()
+        return self._newest
 
     def publish(self, text: str | None, *, is_stale: bool = False) -> bool:
         """Swap the text in; whether it differs from the last one (or is the first)."""
-        old = self._document
-        if self._is_closed or (old.version and (old.text, old.is_stale) == (text, is_stale)):
-            return False
-        self._document = Document(old.version + 1, text, is_stale)
-        self._next_turn()
-        return True
+        return self._publish(Document(text=text, is_stale=is_stale))
 
     def mark_stale(self) -> bool:
-        return self.publish(self._document.text, is_stale=True)
-
-    def _next_turn(self) -> None:
-        turn, self._turn = self._turn, asyncio.Event()
-        turn.set()
+        return self.publish(self._newest.text, is_stale=True)
 
     def __repr__(self) -> str:
-        stale = ", stale" if self._document.is_stale else ""
-        return f"<{type(self).__name__} {self.group}/{self.key}: version {self._document.version}{stale}>"
+        stale = ", stale" if self._newest.is_stale else ""
+        return f"<{type(self).__name__} {self.group}/{self.key}: version {self._newest.version}{stale}>"
 
 
 def check_rule(key: str, group: str, text: str | None = None) -> None:
