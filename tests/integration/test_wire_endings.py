@@ -13,13 +13,18 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
+from pathlib import Path
 
 import pytest
 from support.nursery import Child, nursery
+from support.pki import from_now, shared_pki
 from support.wires import Handler, call, until
 
 from steelyard.errors import Unavailable
+from steelyard.security import Credentials, Tls
 from steelyard.wire import Channel, LaneConnector, Listener, WireLimits
+
+CARRIERS = ["tcp", "grpc"]
 
 QUICK = WireLimits(heartbeat_interval_s=0.2, connect_timeout_s=5.0, backoff_base_s=0.05, backoff_max_s=0.2)
 DEADLINE_S = 20.0  # far more than the three heartbeats of 0.2 s, for machines that have other things to do
@@ -79,13 +84,14 @@ class Books:
         await until(lambda: fds() <= self._fds)
 
 
+@pytest.mark.parametrize("carrier", CARRIERS)
 @pytest.mark.parametrize("count", [30, slow(1000)])
-async def test_the_provider_is_killed(count: int) -> None:
+async def test_the_provider_is_killed(carrier: str, count: int) -> None:
     async with nursery() as births:
         books: Books | None = None
         for number in range(count):
             child = await births.child()
-            channel = Channel(child.address, limits=QUICK, connector=LaneConnector("tcp", child.lanes))
+            channel = Channel(child.address, limits=QUICK, connector=LaneConnector(carrier, child.lanes))
 
             async def kill(child: Child = child) -> None:
                 child.send(signal.SIGKILL)
@@ -98,26 +104,32 @@ async def test_the_provider_is_killed(count: int) -> None:
         await books.close()
 
 
-@pytest.mark.parametrize("count", [6, slow(1000)])
-async def test_the_provider_is_stopped_and_goes_on(count: int) -> None:
+@pytest.mark.parametrize("carrier", CARRIERS)
+@pytest.mark.parametrize("count", [12, slow(1000)])
+async def test_the_provider_is_stopped_and_goes_on(carrier: str, count: int) -> None:
+    """Several at a time, since each time three heartbeats have to pass."""
+    at_once = min(8, count // 2)
     async with nursery() as births:
-        child = await births.child()
-        channel = Channel(child.address, limits=QUICK, connector=LaneConnector("tcp", child.lanes))
-        books: Books | None = None
-        for number in range(count):
-
-            async def stop() -> None:
-                child.send(signal.SIGSTOP)
-
-            await in_mid_stream(channel, stop)
-            child.send(signal.SIGCONT)
-            answer = await again(channel)
-            assert answer == b"hi"
-            if number == 2:
-                books = Books()
-        assert books is not None
+        children = [await births.child() for _ in range(at_once)]
+        channels = [
+            Channel(child.address, limits=QUICK, connector=LaneConnector(carrier, child.lanes)) for child in children
+        ]
+        await asyncio.gather(*map(stopped_and_gone_on, children, channels))
+        books = Books()
+        for _ in range(count // at_once):
+            await asyncio.gather(*map(stopped_and_gone_on, children, channels))
         await books.close()
-        await channel.close()
+        for channel in channels:
+            await channel.close()
+
+
+async def stopped_and_gone_on(child: Child, channel: Channel) -> None:
+    async def stop() -> None:
+        child.send(signal.SIGSTOP)
+
+    await in_mid_stream(channel, stop)
+    child.send(signal.SIGCONT)
+    assert await again(channel) == b"hi"
 
 
 async def again(channel: Channel) -> bytes | None:
@@ -178,11 +190,11 @@ class Relay:
 
 
 @asynccontextmanager
-async def relayed() -> AsyncIterator[tuple[Listener, Handler, Relay]]:
+async def relayed(carrier: str) -> AsyncIterator[tuple[Listener, Handler, Relay]]:
     handler = Handler()
     async with Listener(handler, limits=QUICK, lanes=("tcp",)) as listener:
         listener.identity = listener.address
-        relay = Relay(int(listener.lanes["tcp"]))
+        relay = Relay(int(listener.lanes["tcp"]) if carrier == "tcp" else listener.port)
         server = await asyncio.start_server(relay._enter, "127.0.0.1", 0)
         relay.port = server.sockets[0].getsockname()[1]
         yield listener, handler, relay
@@ -193,14 +205,18 @@ async def relayed() -> AsyncIterator[tuple[Listener, Handler, Relay]]:
         await asyncio.gather(*relay._tasks, return_exceptions=True)
 
 
+@pytest.mark.parametrize("carrier", CARRIERS)
 @pytest.mark.parametrize("ending", ["reset", "half_close_down", "half_close_up"])
 @pytest.mark.parametrize("count", [30, slow(1000)])
-async def test_the_network_ends_it(ending: str, count: int) -> None:
-    async with relayed() as (listener, handler, relay):
+async def test_the_network_ends_it(carrier: str, ending: str, count: int) -> None:
+    async with relayed(carrier) as (listener, handler, relay):
         books: Books | None = None
         for number in range(count):
-            connector = LaneConnector("tcp", {"tcp": str(relay.port)})
-            channel = Channel(listener.address, limits=QUICK, connector=connector)
+            if carrier == "tcp":
+                lane = LaneConnector("tcp", {"tcp": str(relay.port)})
+                channel = Channel(listener.address, limits=QUICK, connector=lane)
+            else:
+                channel = Channel(f"127.0.0.1:{relay.port}", limits=QUICK, connector=LaneConnector("grpc"))
             await in_mid_stream(channel, getattr(relay, ending))
             await channel.close()
             await until(lambda: listener.connections == 0 and listener.in_flight == 0)
@@ -214,3 +230,56 @@ async def test_the_network_ends_it(ending: str, count: int) -> None:
         assert begun_calls["drip"] >= count
         ended = {"drip": handler.closed_streams, "wait": handler.cancelled}
         assert ended == dict(begun_calls), "nobody works for a connection that is gone"
+
+
+# Certificates.
+
+
+@pytest.mark.parametrize("carrier", CARRIERS)
+@pytest.mark.parametrize("count", [24, slow(1000)])
+async def test_the_certificate_expires(carrier: str, count: int, tmp_path: Path) -> None:
+    """Of both ends, a crowd's at a time: streams go on, and who connects then is told what the matter is."""
+    pki, crowd = shared_pki(), min(25, count // 2)
+    handler, limits = Handler(), WireLimits(connect_timeout_s=5.0)
+    paths = pki.write(tmp_path, "127.0.0.1")
+    credentials = Credentials(**{name: str(path) for name, path in paths.items()}, require_client_certificate=True)
+    async with Listener(handler, limits=limits, lanes=("tcp",), credentials=credentials) as listener:
+        listener.identity = listener.address
+
+        def channel() -> Channel:
+            connector = LaneConnector(carrier, listener.offer, Tls(credentials))
+            return Channel(listener.address, limits=limits, connector=connector)
+
+        books: Books | None = None
+        for round_ in range(count // crowd):
+            expires_at = from_now(3.0)
+            pki.write(tmp_path, "127.0.0.1", not_after=expires_at)
+            channels = [channel() for _ in range(crowd)]
+            deadline_at = time.monotonic() + 60
+            streams = await asyncio.gather(*(begun(each, deadline_at) for each in channels))
+            while from_now(-0.5) <= expires_at:
+                await asyncio.sleep(0.05)
+            late = [channel() for _ in range(crowd)]
+            refusals = await asyncio.gather(*(refused(each, deadline_at) for each in late))
+            assert all("certificate" in each.lower() and "expired" in each.lower() for each in refusals), refusals
+            numbers = [[int(await anext(stream)) for _ in range(2)] for stream in streams]
+            assert all(one + 1 == other for one, other in numbers), "the stream has never stopped"
+            for stream in streams:
+                await stream.aclose()  # type: ignore[attr-defined]
+            for each in (*channels, *late):
+                await each.close()
+            await until(lambda: listener.connections == 0 and listener.in_flight == 0)
+            assert time.monotonic() < deadline_at
+            if round_ == 0:
+                books = Books()
+        assert books is not None
+        await books.close()
+        assert handler.closed_streams == len(handler.started)
+
+
+async def refused(channel: Channel, deadline_at: float) -> str:
+    """What a caller is told who cannot connect any more."""
+    with pytest.raises(Unavailable) as caught:
+        await channel(call(deadline_at=deadline_at))
+    assert not caught.value.may_have_run
+    return caught.value.message
