@@ -9,25 +9,43 @@ from __future__ import annotations
 import math
 import random
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any
 
 import msgspec
 
 from steelyard.errors import RpcError
-from steelyard.model import Invocation, Reply
+from steelyard.model import Invocation, Packed, Reply
 from steelyard.wire import WireLimits
-from steelyard.wire.frames import AnyFrame, Hello, ProtocolError, encode, packet, parse
+from steelyard.wire.frames import (
+    Answer,
+    AnyFrame,
+    Call,
+    Cancel,
+    End,
+    Hello,
+    Item,
+    Part,
+    Ping,
+    Pong,
+    ProtocolError,
+    encode,
+    packet,
+    parse,
+    part_head,
+)
 from steelyard.wire.mux import (
     Called,
     Cancelled,
     ConsumerSide,
+    InFlight,
     ItemArrived,
     Opened,
     ProviderSide,
     Received,
 )
+from steelyard.wire.socket_carrier import Link
 
 LIMITS = WireLimits(in_flight=8, queued_bytes=256 * 1024, message_bytes=200_000, stream_window_bytes=1024, methods=4)
 Packets = list[list[AnyFrame]]
@@ -51,17 +69,18 @@ class Calling:
             method = dice.choice(("echo", "stream", "upload", "large", "fifth"))
             size = dice.choice((0, 5, 300, 70_000 if method == "large" else 40))
             facts: dict[str, Any] = {"stream": object()} if method == "upload" else {}
+            body: Any = bytes(size)
+            if size > 1 and dice.random() < 0.2:
+                body = Packed(dice.choice(("zstd", "lz4")), 2 * size, body)
             with suppress(RpcError):
                 opened = self.side.call(
-                    number,
-                    call(method, bytes(size), dice.choice((2.5, math.inf)), attachments={"a": "b"}, **facts),
-                    0.0,
+                    number, call(method, body, dice.choice((2.5, math.inf)), attachments={"a": "b"}, **facts), 0.0
                 )
                 self.open.append(opened)
                 if method == "upload":
                     for _ in range(dice.randint(0, 4)):
                         if self.side.may_send(opened):
-                            self.side.item(opened, b"up" * dice.randint(1, 20))
+                            self.side.item(opened, b"up" * dice.choice((1, 20, 40_000)))
                     if dice.random() < 0.7:
                         self.side.end(opened)
         if self.open and dice.random() < 0.2:
@@ -77,7 +96,8 @@ class Serving:
     """A provider's driver that answers by the method's name."""
 
     def __init__(self) -> None:
-        self.side = ProviderSide(LIMITS, now_s=0.0, identity="node:1")
+        self.total = InFlight()
+        self.side = ProviderSide(LIMITS, now_s=0.0, identity="node:1", in_flight=self.total)
         self.running: set[int] = set()
 
     def served(self, events: Sequence[Any]) -> None:
@@ -99,7 +119,7 @@ class Serving:
         for number in range(5):
             if self.side.is_live(call_id) and self.side.may_send(call_id):
                 with suppress(RpcError):  # a peer whose HELLO takes a byte at most
-                    self.side.item(call_id, b"item %d" % number)
+                    self.side.item(call_id, b"item %d" % number + bytes(70_000 if number == 3 else 0))
         self.side.end(call_id)
         self._finish(call_id)
 
@@ -118,8 +138,9 @@ def conversations(count: int, dice: random.Random) -> tuple[list[Packets], list[
         calling.begin(dice)
         upward: Packets = []
         downward: Packets = []
+        calling.side.outbox.is_paced = serving.side.outbox.is_paced = dice.random() < 0.5
         for turn in range(8):
-            while (data := calling.side.outbox.take()) is not None:
+            for data in leaving(calling.side, float(turn)):
                 upward.append(owned(parse(data)))
                 serving.served(serving.side.receive(data, float(turn)))
             if turn == 4 and dice.random() < 0.3:
@@ -127,12 +148,26 @@ def conversations(count: int, dice: random.Random) -> tuple[list[Packets], list[
             if turn == 5:
                 serving.side.beat(1e3)
                 calling.side.beat(1e3)
-            while (data := serving.side.outbox.take()) is not None:
+            for data in leaving(serving.side, float(turn)):
                 downward.append(owned(parse(data)))
                 calling.heard(calling.side.receive(data, float(turn)))
         up.append(upward)
         down.append(downward)
     return up, down
+
+
+def leaving(side: ConsumerSide | ProviderSide, now_s: float) -> Iterator[bytes]:
+    """What waits, packet by packet, as a byte stream's driver takes it."""
+    while True:
+        if side.outbox.has_bodies:
+            packets = side.outbox.take_apart(now_s)
+            yield from (packet(pieces, count) for pieces, count, _ in packets)
+            if not packets:
+                return
+        elif (data := side.outbox.take(now_s)) is not None:
+            yield data
+        else:
+            return
 
 
 def owned(frames: list[AnyFrame]) -> list[AnyFrame]:
@@ -155,19 +190,64 @@ def _bombs() -> tuple[bytes, ...]:
 BOMBS = _bombs()
 
 
-def mutated(packets: Packets, dice: random.Random, others: Sequence[Packets]) -> bytes:
-    """One packet that is nearly one of *packets*."""
+def wire(frames: Sequence[AnyFrame]) -> bytes:
+    """A packet as its sender writes it: a PART that is alone, with its numbers at full width."""
+    if len(frames) == 1 and isinstance(part := frames[0], Part) and 0 <= part.id < 2**64:
+        return packet([part_head(part.id, len(part.body)), part.body], 1)
+    return packet([encode(frame) for frame in frames])
+
+
+def mutated(packets: Packets, dice: random.Random, others: Sequence[Packets]) -> list[bytes]:
+    """Packets that are nearly some of *packets*."""
     frames = list(dice.choice(packets))
     kind = dice.random()
     if kind < 0.08:
-        return dice.choice(BOMBS)
-    if kind < 0.55:
-        frames = _other_frames(frames, dice, others)
-        return packet([encode(frame) for frame in frames])
-    data = bytearray(packet([encode(frame) for frame in frames]))
+        return [dice.choice(BOMBS)]
+    if kind < 0.3:
+        return _bodies(dice)
+    if kind < 0.65:
+        return [wire(_other_frames(frames, dice, others))]
+    data = bytearray(wire(frames))
     for _ in range(dice.randint(1, 4)):
         _other_bytes(data, dice)
-    return bytes(data)
+    return [bytes(data)]
+
+
+def _bodies(dice: random.Random) -> list[bytes]:
+    """A body in parts that has something wrong: too much, too little, twice, after its end, for nobody, between others,
+    compressed; and signs of life that nobody has asked for."""
+    id_ = dice.choice((1, 2, 3, 4, 5, 0, 2**40, dice.randint(100, 10**6)))
+    size = dice.choice((1, 100, 20_000, 40_000, 70_000, 200_000))
+    more = max(-(2**63), size + dice.choice((0, 0, 0, 0, 1, -1, -size, 10**6, 2**40)))
+    head = dice.choice((
+        Call(id_, dice.choice((1, 1, 1, 2, 9)), dice.choice((None, 1, 2500)), 1,
+             dice.choice((b"", b"", b"\x81\xa1a\xa1b", b"\xff\xff", BOMBS[2])), b"", more, dice.random() < 0.3),
+        Answer(id_, b"", b"", 0, more),
+        Item(id_, b"", more),
+    ))  # fmt: skip
+    if dice.random() < 0.2:
+        head.raw = dice.choice((1, 2 * size, 200_001, 2**41))
+        head.how = dice.choice((1, 2, 3))
+    run: list[AnyFrame] = [head]
+    while size > 0:
+        some = min(size, dice.choice((1, 16_384, 20_000, 65_536, 200_000)))
+        run.append(Part(id_, memoryview(bytes(some))))
+        size -= some
+    for _ in range(dice.randint(0, 2)):
+        at = dice.randrange(len(run) + 1)
+        how = dice.randrange(8)
+        if how == 0:
+            run.insert(at, dice.choice(run))
+        elif how == 1 and len(run) > 1:
+            del run[at % len(run)]
+        elif how == 2:
+            dice.shuffle(run)
+        else:
+            strange = (Pong(), Pong(2**40, math.nan), Ping(), End(id_, 0), Cancel(id_), Part(id_, memoryview(b"")))
+            run.insert(at, dice.choice(strange))
+    if dice.random() < 0.2:
+        return [wire(run)]
+    return [wire([frame]) for frame in run]
 
 
 def _other_frames(frames: list[AnyFrame], dice: random.Random, others: Sequence[Packets]) -> list[AnyFrame]:
@@ -196,7 +276,8 @@ def _other_frame(frame: AnyFrame, dice: random.Random) -> AnyFrame:
     elif isinstance(value, int):
         value = dice.choice((*_NUMBERS, value + 1, value - 1, 2 * value))
         value = max(-(2**63), min(2**64 - 1, value))
-    elif isinstance(value, bytes):
+    elif isinstance(value, bytes | memoryview):
+        value = bytes(value)
         value = dice.choice((b"", value + b"x", value[:-1], value * 2, dice.choice(BOMBS)))
     elif isinstance(value, str):
         value = dice.choice(("", value + "x", "x" * 5000, "\x00"))
@@ -224,43 +305,139 @@ def _other_bytes(data: bytearray, dice: random.Random) -> None:
         data += data[at : at + 2000]
 
 
-def attack(make: Callable[[], tuple[Any, Callable[[Sequence[Any]], None]]], story: Packets, others: Sequence[Packets],
+Heard = Callable[[Sequence[Any]], None]
+
+
+class Ear:
+    """What a side hears of a byte stream, through a Link: whole packets, and parts straight into their bodies."""
+
+    def __init__(self, side: ConsumerSide | ProviderSide, drive: Heard) -> None:
+        self._side, self._drive = side, drive
+        self.now_s = 0.0
+        self.error: Exception | None = None
+
+    def packet(self, data: memoryview) -> None:
+        if self.error is None:
+            self._hear(lambda: self._side.receive(data, self.now_s))
+
+    def place(self, id_: int, size: int) -> memoryview | None:
+        return None if self.error is not None else self._side.place(id_, size)
+
+    def placed(self, id_: int) -> None:
+        if self.error is None:
+            self._hear(lambda: self._side.placed(id_, self.now_s))
+
+    def _hear(self, what: Callable[[], Sequence[Any]]) -> None:
+        try:
+            self._drive(what())
+        except ProtocolError as error:
+            self.error = error
+
+    def lost(self, error: Exception | None) -> None:
+        self.error = error
+
+    def writable(self) -> None: ...
+
+
+class Wire:
+    """Data on its way to a side: packet by packet, or cut anywhere (*dice*), within a running loop."""
+
+    def __init__(self, side: ConsumerSide | ProviderSide, drive: Heard, dice: random.Random | None) -> None:
+        self._side, self._drive, self._dice = side, drive, dice
+        self._ear = Ear(side, drive)
+        if dice is not None:
+            self._link = Link(LIMITS)
+            self._link.connection_made(NoTransport())
+            self._link.attach(self._ear)
+
+    def carry(self, data: bytes, now_s: float) -> None:
+        """Raises ProtocolError."""
+        if self._dice is None:
+            self._drive(self._side.receive(data, now_s))
+            return
+        self._ear.now_s = now_s
+        size = len(data) if self._dice.random() < 0.99 else self._dice.choice((0, 3, len(data) - 1, 2**31, 2**32 - 1))
+        data = struct.pack(">I", max(0, size)) + data
+        while data:
+            window = self._link.get_buffer(-1)
+            count = min(len(window), len(data), self._dice.choice((1, 4, 25, 30, 5000, 10**6, 10**6, 10**6)))
+            window[:count] = data[:count]
+            self._link.buffer_updated(count)
+            data = data[count:]
+            if self._ear.error is not None:
+                raise self._ear.error
+
+
+class NoTransport:
+    def pause_reading(self) -> None: ...
+
+    def resume_reading(self) -> None: ...
+
+    def set_write_buffer_limits(self, **_: int) -> None: ...
+
+    def get_extra_info(self, _: str) -> None: ...
+
+
+def attack(make: Callable[[], tuple[Any, Heard, set[int]]], story: Packets, others: Sequence[Packets],
            dice: random.Random) -> int:  # fmt: skip
     """A fresh side hears part of an honest conversation and then mutated messages until it has had enough. How many
-    those were; only ProtocolError may end it, and what it keeps is within its bounds."""
-    side, drive = make()
+    those were; only ProtocolError may end it, and what it keeps is within its bounds and of calls that are there."""
+    side, drive, running = make()
+    side.outbox.is_paced = dice.random() < 0.5
+    wire_ = Wire(side, drive, dice if dice.random() < 0.5 else None)
     sent = 0
     try:
         if dice.random() < 0.9:  # else the HELLO is missing
             for number in range(dice.randint(1, len(story))):
-                drive(side.receive(packet([encode(frame) for frame in story[number]]), 0.0))
+                wire_.carry(wire(story[number]), 0.0)
                 side.outbox.take()
         for number in range(12):
-            sent += 1
-            drive(side.receive(mutated(story, dice, others), float(number)))
+            for data in mutated(story, dice, others):
+                sent += 1
+                wire_.carry(data, float(number))
             side.expire(float(number))
             if dice.random() < 0.8:  # else the peer does not read
-                side.outbox.take()
+                for _ in zip(range(4), leaving(side, float(number)), strict=False):
+                    pass
+            check(side, running, sent)
     except ProtocolError:
         pass
+    check(side, running, sent)
+    if isinstance(side, ProviderSide):
+        side.abandon()
+        for call_id in tuple(running):
+            running.discard(call_id)
+            side.finished(call_id)
+        left = (side.running, side._total.count, side._raw_bytes, side._assembling_bytes)
+        assert left == (0, 0, 0, 0), f"{left} are left of a connection that is over, after {sent} messages"
+    return sent
+
+
+def check(side: Any, running: set[int], sent: int) -> None:
     held = sum(len(each.buffer) for each in side._assemblies.values())
     most = LIMITS.queued_bytes + 16 * LIMITS.message_bytes
     if side.outbox.queued_bytes > most or held > most:
         raise AssertionError(f"{side.outbox.queued_bytes} bytes wait and {held} are kept after {sent} messages")
-    return sent
+    assert side._begun == sum(bool(each.buffer) for each in side._assemblies.values())
+    there = {*running, *side._live} if isinstance(side, ProviderSide) else set(side._calls)
+    assert there >= set(side._assemblies), "parts of calls that are over are kept"
+    if isinstance(side, ProviderSide):
+        assert side.running == len(running) + len(side._deadlines_at) <= LIMITS.in_flight
+        arriving = sum(each.frame.more for each in side._assemblies.values() if type(each.frame) is Call)
+        assert side._assembling_bytes == arriving <= LIMITS.queued_bytes
 
 
-def as_provider() -> tuple[ProviderSide, Callable[[Sequence[Any]], None]]:
+def as_provider() -> tuple[ProviderSide, Heard, set[int]]:
     serving = Serving()
-    return serving.side, serving.served
+    return serving.side, serving.served, serving.running
 
 
-def as_consumer(dice: random.Random) -> tuple[ConsumerSide, Callable[[Sequence[Any]], None]]:
+def as_consumer(dice: random.Random) -> tuple[ConsumerSide, Heard, set[int]]:
     """With the same calls open as in a conversation of the same dice."""
     calling = Calling()
     calling.begin(dice)
     calling.side.outbox.take()
-    return calling.side, calling.heard
+    return calling.side, calling.heard, set()
 
 
 __all__ = ["BOMBS", "Hello", "Opened", "as_consumer", "as_provider", "attack", "conversations", "mutated"]

@@ -323,7 +323,7 @@ class ConsumerSide(Side):
         """The call is over: what is still to be sent of it or arrives in parts is not wanted."""
         self.outbox.drop(call_id)
         if self._assemblies:
-            self._assemblies.pop(call_id, None)
+            self._drop_assembly(call_id)
 
     def _check_known(self, call_id: int) -> None:
         # An answer may cross our CANCEL on the wire, so an id that was open once is fine.

@@ -150,6 +150,8 @@ class ProviderSide(Side):
         refusal = self._refusal(frame) if self._rate is None or self._rate.admits(now_s) else self._too_many()
         if refusal is not None:
             return self._refuse(call_id, *refusal)
+        if frame.more:
+            self._assemble(frame)  # what it does not take is not counted
         if frame.how:
             self._raw_of[call_id] = frame.raw
             self._raw_bytes += frame.raw
@@ -163,7 +165,6 @@ class ProviderSide(Side):
         if frame.more:
             self._assembling_bytes += frame.more
             self._deadlines_at[call_id] = deadline_at
-            self._assemble(frame)
         else:
             self._start(frame, deadline_at, events)
         return None
@@ -171,7 +172,11 @@ class ProviderSide(Side):
     def _start(self, frame: Call, deadline_at: float, events: list[Event]) -> None:
         attachments = NOTHING
         if frame.attachments:
-            attachments = decode_names(frame.attachments, most=self.limits.attachments)
+            try:
+                attachments = decode_names(frame.attachments, most=self.limits.attachments)
+            except ProtocolError:
+                self.finished(frame.id)  # the driver never hears of it
+                raise
         service, method = self._methods[frame.ref]
         body = received(frame) if frame.how else frame.body
         # By position: half the price of keywords, and one is made for every call.
@@ -249,11 +254,10 @@ class ProviderSide(Side):
 
     def _forget_parts(self, call_id: int) -> bool:
         """The call is over while something of it was arriving. True: it was the call's own body, so it never ran."""
-        if call_id not in self._assemblies:
+        assembly = self._drop_assembly(call_id) if self._assemblies else None
+        if assembly is None or type(assembly.frame) is Item:
             return False
-        frame = self._assemblies.pop(call_id).frame
-        if type(frame) is Item:
-            return False
+        frame = assembly.frame
         self._assembling_bytes -= frame.more
         del self._deadlines_at[call_id]
         self._running -= 1
@@ -400,6 +404,8 @@ class ProviderSide(Side):
         self._total.count -= 1
         if self._raw_of:
             self._raw_bytes -= self._raw_of.pop(call_id, 0)
+        if self._assemblies:  # an item that the handler did not wait for: its rest need not come
+            self._drop_assembly(call_id)
         if call_id in self._live:
             del self._live[call_id]
 

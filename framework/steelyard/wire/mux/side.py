@@ -49,8 +49,10 @@ def received(frame: Any) -> Any:
     return Packed(PACKINGS[frame.how - 1], frame.raw, frame.body) if frame.how else frame.body
 
 
-# A body is believed to be as long as announced up to this, and beyond it to be twice as long as what has come.
+# A body is believed to be as long as announced up to this, and beyond it to be twice as long as what has come. Of so
+# many bodies at a time: an honest peer sends a few, and another could announce thousands and send a byte of each.
 _BELIEVED_BYTES = 2 * 1024 * 1024
+_BELIEVED_BODIES = 32
 # A part that announces more than this comes as a packet, whose buffer grows with what has come.
 _PLACED_BYTES = 1024 * 1024
 
@@ -68,11 +70,11 @@ class Assembly:
         self._view = memoryview(self.buffer)  # a bytearray's own slices would copy each part first
         self.have = 0
 
-    def room(self, size: int) -> memoryview:
+    def room(self, size: int, believed_bytes: int = _BELIEVED_BYTES) -> memoryview:
         """Where the next *size* bytes of the body go."""
         start, stop = self.have, self.have + size
         if stop > len(self.buffer):
-            most = min(self.frame.more, max(2 * stop, _BELIEVED_BYTES))
+            most = min(self.frame.more, max(2 * stop, believed_bytes))
             buffer = take_buffer(most) if most >= LARGE_BYTES else bytearray(most)
             view = memoryview(buffer)
             view[:start] = self._view[:start]
@@ -83,12 +85,6 @@ class Assembly:
         """They have come. True: those were the last."""
         self.have += size
         return self.have == int(self.frame.more)
-
-    def add(self, data: memoryview) -> bool:
-        """The same for bytes that have come already."""
-        size = len(data)
-        self.room(size)[:] = data
-        return self.came(size)
 
 
 class Side:
@@ -103,6 +99,7 @@ class Side:
         self._pinged_at = now_s
         self._wake_at = now_s + limits.heartbeat_interval_s
         self._assemblies: dict[int, Assembly] = {}
+        self._begun = 0  # of those: how many have a buffer
         self._placing: tuple[Assembly, int] | None = None
         # What both ends take; before the peer's HELLO, what this one takes.
         self._message_bytes = limits.message_bytes
@@ -187,11 +184,24 @@ class Side:
         due = frame.more - assembly.have
         if not 0 < len(part.body) <= due:
             raise ProtocolError(f"a part of {len(part.body)} bytes where {due} are due")
-        return self._whole(assembly) if assembly.add(part.body) else None
+        size = len(part.body)
+        self._room(assembly, size)[:] = part.body
+        return self._whole(assembly) if assembly.came(size) else None
+
+    def _room(self, assembly: Assembly, size: int) -> memoryview:
+        if not assembly.buffer:
+            self._begun += 1
+        return assembly.room(size, _BELIEVED_BYTES if self._begun <= _BELIEVED_BODIES else 0)
+
+    def _drop_assembly(self, id_: int) -> Assembly | None:
+        assembly = self._assemblies.pop(id_, None)
+        if assembly is not None and assembly.buffer:
+            self._begun -= 1
+        return assembly
 
     def _whole(self, assembly: Assembly) -> Any:
         frame = assembly.frame
-        del self._assemblies[frame.id]
+        self._drop_assembly(frame.id)
         frame.body, frame.more = assembly.buffer, 0
         return frame
 
@@ -202,7 +212,7 @@ class Side:
         if assembly is None or not 0 < size <= min(_PLACED_BYTES, assembly.frame.more - assembly.have):
             return None
         self._placing = (assembly, size)
-        return assembly.room(size)
+        return self._room(assembly, size)
 
     def placed(self, id_: int, now_s: float) -> list[Event]:
         """What the part that was announced by ``place`` has completed."""

@@ -140,6 +140,33 @@ def test_a_call_whose_body_never_comes_expires_and_counts_no_more() -> None:
     assert side.receive(of(part(1, bytes(29_900))), 0.3) == []
 
 
+def test_an_item_that_the_handler_did_not_wait_for_is_forgotten() -> None:
+    """Nobody sends its rest, so it was kept until the connection ended."""
+    side = provider()
+    side.receive(of(METHOD, Call(1, 1, None, 1, b"", b"", 0, True), Item(1, b"", LARGE), part(1, b"x")), 0.0)
+    side.reply(1, Reply(body=b"enough"))
+    side.finished(1)
+    assert not side._assemblies
+    assert side.receive(of(part(1, b"x")), 0.0) == [], "it may have been under way"
+
+
+@pytest.mark.parametrize("way", ["packet", "place"])
+def test_many_that_are_only_announced_take_little(way: str) -> None:
+    """2 MiB and a byte of it, a thousand times: 2 GB for 60 KB."""
+    side, most = provider(), 1000
+    for id_ in range(1, most + 1):
+        frames = (Call(id_, 1, None, 1, b"", b"", 0, True), Item(id_, b"", 2 * 1024 * 1024))
+        side.receive(of(*(METHOD, *frames) if id_ == 1 else frames), 0.0)
+        if way == "packet":
+            side.receive(of(part(id_, b"x")), 0.0)
+        else:
+            assert side.place(id_, 20_000) is not None
+    assert sum(len(each.buffer) for each in side._assemblies.values()) < 64 * 1024 * 1024 + most * 2 * 20_000
+    for id_ in range(1, most + 1):
+        side.finished(id_)
+    assert (side._begun, side._assemblies) == (0, {})
+
+
 @pytest.mark.parametrize(
     "frames",
     [

@@ -302,3 +302,24 @@ def test_calls_that_were_still_arriving_when_the_connection_broke_give_their_pla
     assert total.count == 1
     side.abandon()
     assert (total.count, side.running) == (0, 0)
+
+
+@pytest.mark.parametrize(
+    "frames",
+    [
+        (Call(1, 1, None, 1, b"\xff\xff", b"hi"),),
+        (Call(1, 1, None, 1, b"\xff\xff", b"", 2), Part(1, memoryview(b"hi"))),
+        (Call(1, 1, None, 1, b"", b"some", 10),),
+        (Call(1, 1, None, 1, b"", b"", -1),),
+    ],
+    ids=["attachments", "attachments of one in parts", "a body and parts", "less than nothing"],
+)
+def test_the_call_that_is_nonsense_itself_gives_its_place_back(frames: tuple[AnyFrame, ...]) -> None:
+    """It was counted among the provider's calls in flight for ever, one for each connection."""
+    total = InFlight()
+    side = ProviderSide(WireLimits(), now_s=0.0, in_flight=total)
+    side.receive(of(hello()), 0.0)
+    with pytest.raises(ProtocolError):
+        side.receive(of(METHOD, *frames), 0.0)
+    side.abandon()
+    assert (total.count, side.running) == (0, 0)
