@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import platform
+import subprocess
+import sys
 import threading
 
 import numpy as np
@@ -76,3 +79,32 @@ def test_an_encoded_array_stays_what_it_was() -> None:
     for array, came in zip(arrays, decoded, strict=True):
         assert np.array_equal(array, came)
     assert len({id(body) for body in more}) == 4
+
+
+_FAULTS = """
+import resource
+from steelyard.codec.buffers import Buffers
+
+buffers = Buffers()
+if {has_body}:
+    buffers.take(1_000_000)
+faults = 0
+for turn in range(60):
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    blocks = [b"x" * 260_000 for _ in range(4)]
+    del blocks
+    if turn >= 10:
+        faults += resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+print(faults)
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="it is the GNU C library that learns")
+def test_after_a_large_body_blocks_of_its_parts_are_not_made_of_fresh_pages() -> None:
+    """What is kept here is never given back, so the C library has to be told that such blocks come and go."""
+
+    def faults(has_body: bool) -> int:
+        script = _FAULTS.format(has_body=has_body)
+        return int(subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True).stdout)
+
+    assert faults(True) * 10 < faults(False)

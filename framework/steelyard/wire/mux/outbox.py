@@ -28,7 +28,8 @@ _MOST_FRAMES = FRAMES_PER_PACKET - 64
 # A body above this is sent in parts of this size. Smaller parts cost more than they give: below 32 KiB the work for a
 # part shows, and above 128 KiB a small call feels the copying of one.
 PART_BYTES = 64 * 1024
-# Over a byte stream, and while nothing small is about, of this one: each has its price, and nobody to wait for it.
+# While nothing small is about, of this one: each has its price, and nobody to wait for it. Over gRPC, where that is most,
+# 1 MiB there and back takes 930 us of CPU at either end in messages of two small parts, and 700 in those of one of these.
 CALM_PART_BYTES = 256 * 1024
 # So much of a body goes before the next one has its turn. Part by part, bodies that are sent together would also be
 # complete together: both ends would wait in turn for the other's four bodies to come in or to be made.
@@ -294,12 +295,13 @@ class Outbox:
         count, pace = 0, self._pace
         pace.look(now_s, has_small=self._has_small)
         self._has_small = False
+        part, most = (CALM_PART_BYTES, CALM_PART_BYTES) if pace.is_calm else (PART_BYTES, PACKET_BYTES)
         while self._has_room and (id_ := self._in_turn()) is not None:
             count += 1
-            took = self._take_piece(id_, pieces)
+            took = self._take_piece(id_, pieces, part)
             pace.sent(took)
             size += took
-            if size >= PACKET_BYTES:
+            if size >= most:
                 break
         if self.is_paced and pace.asks(now_s):
             pieces.append(PING)
@@ -313,7 +315,7 @@ class Outbox:
                 return id_
         return None
 
-    def _take_piece(self, id_: int, pieces: list[Piece], part_bytes: int = PART_BYTES) -> int:
+    def _take_piece(self, id_: int, pieces: list[Piece], part_bytes: int) -> int:
         """One part, or one frame that stood behind a body."""
         bodies = self._bodies[id_]
         is_body, piece = bodies.waiting[0]

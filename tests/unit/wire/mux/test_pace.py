@@ -78,6 +78,18 @@ def test_small_frames_that_went_before_the_body_came_count_too() -> None:
     assert parts_of(taken(outbox)) == PART_BYTES
 
 
+def test_in_messages_too_parts_are_large_while_it_is_calm_and_small_beside_small_frames() -> None:
+    def body_of(outbox: Outbox) -> list[int]:
+        data = outbox.take(1000.0)
+        assert data is not None
+        return [len(frame.body) for frame in parse(data) if isinstance(frame, Part)]
+
+    assert body_of(with_body()) == [CALM_PART_BYTES]
+    busy = with_body()
+    busy.put(PING)
+    assert body_of(busy) == [PART_BYTES]
+
+
 def test_a_far_peer_gets_what_keeps_the_way_full() -> None:
     pace = Pace()
     pace.look(0.0, has_small=True)
