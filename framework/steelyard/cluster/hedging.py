@@ -7,10 +7,12 @@ Tail at Scale", Dean and Barroso 2013) keeps both: after twice the method's 95th
 of the call's time, one more attempt goes elsewhere. Only for idempotent methods, only from the retry budget, and not
 while protection has stopped retries; so all extra load has one bound.
 
-On the way of a call that is answered in time stand one small object and its place in a wheel of time (a list for each 5
-ms, dropped whole when its time has come): there is no task and no timer of its own. When a hedge is answered first, its
-reply is given to the future that the caller awaits. A caller that still waits for a connection awaits no such future:
-its task is woken by a cancel that is taken back (``Task.uncancel``), as ``asyncio.timeout`` does it.
+On the way of a call that is answered in time stand one small object and its place in a wheel of time (a dict for each 5
+ms), which it leaves when it is over: there is no task and no timer of its own. Left in the wheel until its moment, it
+would keep the future and the reply of every call of the last 10 ms or more, and those would be most of what Python's
+garbage collector has to walk through. When a hedge is answered first, its reply is given to the future that the caller
+awaits. A caller that still waits for a connection awaits no such future: its task is woken by a cancel that is taken
+back (``Task.uncancel``), as ``asyncio.timeout`` does it.
 
 **A beaten attempt stays on its node's account** until the node says anything to anybody, or its deadline passes and it
 counts as failed. Were it forgotten at once, a stopped node would look idle, and get its full share of calls for as long
@@ -41,14 +43,15 @@ _LONGEST_S = 60.0
 
 class Attempt(msgspec.Struct, eq=False):
     """A first attempt under watch. ``invocation`` is None when it is over, ``reply`` is set by the hedge that beat it,
-    ``rivals`` are the hedges, ``latency`` is what is known of the method's. ``answer`` or ``task`` wakes the caller:
-    the future that it awaits, where its call has gone out, and else its task."""
+    ``rivals`` are the hedges, ``latency`` is what is known of the method's, ``slot`` its place in the wheel. ``answer``
+    or ``task`` wakes the caller: the future that it awaits, where its call has gone out, and else its task."""
 
     invocation: Invocation | None
     tried: list[str]
     delay_s: float
     latency: Quantile
     context: Context
+    slot: dict[Attempt, None] | None = None
     answer: asyncio.Future[Reply] | None = None
     task: asyncio.Task[Any] | None = None
     rivals: list[asyncio.Task[None]] | None = None
@@ -71,8 +74,10 @@ class Attempt(msgspec.Struct, eq=False):
             self.answer.set_result(reply)
 
     def is_over(self) -> None:
-        """The wheel keeps the attempt until its moment, and need not keep the body; rivals are not wanted any more."""
+        """It leaves the wheel, and rivals are not wanted any more."""
         self.invocation = None
+        if self.slot is not None:
+            self.slot.pop(self, None)
         if self.rivals is not None:
             for rival in self.rivals:
                 rival.cancel()
@@ -93,7 +98,7 @@ class Hedging:
         self._after = after
         self._floor_s = floor_s
         self._latencies: dict[str, Quantile] = {}
-        self._wheel: dict[int, list[Attempt]] = {}
+        self._wheel: dict[int, dict[Attempt, None]] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._armed_for = 0
         self._tasks: set[asyncio.Task[None]] = set()
@@ -143,7 +148,8 @@ class Hedging:
             slot = int((now_s + delay_s) / _GRAIN_S) + 1
             waiting = self._wheel.get(slot)
             if waiting is not None:
-                waiting.append(attempt)
+                waiting[attempt] = None
+                attempt.slot = waiting
             else:
                 self._put(slot, attempt)
         return attempt
@@ -168,9 +174,10 @@ class Hedging:
     def _put(self, slot: int, attempt: Attempt) -> None:
         waiting = self._wheel.get(slot)
         if waiting is not None:
-            waiting.append(attempt)
+            waiting[attempt] = None
+            attempt.slot = waiting
             return
-        self._wheel[slot] = [attempt]
+        attempt.slot = self._wheel[slot] = {attempt: None}
         if self._timer is None or slot < self._armed_for:
             self._arm(slot)
 
@@ -185,7 +192,10 @@ class Hedging:
         now_s = self._clock()
         slot = int(now_s / _GRAIN_S)
         for due in sorted(found for found in self._wheel if found <= slot):
-            for attempt in self._wheel.pop(due):
+            waiting = self._wheel.pop(due)
+            attempts = tuple(waiting)
+            waiting.clear()
+            for attempt in attempts:
                 if attempt.invocation is not None and attempt.reply is None:
                     self._hedge(attempt, attempt.invocation, now_s)
         if self._wheel and self._timer is None:

@@ -82,6 +82,18 @@ async def test_a_quick_answer_needs_no_rival() -> None:
     await hedging.close()
 
 
+async def test_nothing_is_kept_of_a_call_that_is_over() -> None:
+    """Kept until its moment, a crowd's futures would be most of what the garbage collector walks through."""
+    nodes = Nodes(a=quick, b=quick, c=never)
+    hedging = nodes.hedging("b")
+    for _ in range(50):
+        await hedging.run(candidate("a"), invocation(60.0), ["a"])
+    await hedging.run(candidate("c"), invocation(60.0), ["c"])
+    assert hedging.hedges == 1
+    assert not any(hedging._wheel.values())
+    await hedging.close()
+
+
 async def test_a_silent_node_is_beaten_after_a_third_of_the_time() -> None:
     nodes = Nodes(a=never, b=quick)
     hedging = nodes.hedging("b")

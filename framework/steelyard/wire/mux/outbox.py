@@ -28,8 +28,8 @@ _MOST_FRAMES = FRAMES_PER_PACKET - 64
 # A body above this is sent in parts of this size. Smaller parts cost more than they give: below 32 KiB the work for a
 # part shows, and above 128 KiB a small call feels the copying of one.
 PART_BYTES = 64 * 1024
-# While nothing small is about, of this one: each has its price, and nobody to wait for it. Over gRPC, where that is most,
-# 1 MiB there and back takes 930 us of CPU at either end in messages of two small parts, and 700 in those of one of these.
+# While nothing small is about, of this one: each has its price, and nobody to wait for it. Over gRPC, where that is
+# most, 1 MiB there and back takes 930 us of CPU at either end in messages of two small parts, and 700 with these.
 CALM_PART_BYTES = 256 * 1024
 # So much of a body goes before the next one has its turn. Part by part, bodies that are sent together would also be
 # complete together: both ends would wait in turn for the other's four bodies to come in or to be made.
