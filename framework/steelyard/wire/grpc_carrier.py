@@ -75,6 +75,7 @@ def server_options(limits: WireLimits) -> list[tuple[str, Any]]:
         ("grpc.so_reuseport", 0),
         # gRPC's own patience with a peer that connects and says nothing is two minutes.
         ("grpc.server_handshake_timeout_ms", max(1, int(limits.connect_timeout_s * 1000))),
+        ("grpc.max_allowed_incoming_connections", limits.connections),
         ("grpc.max_concurrent_streams", STREAMS),
         ("grpc.keepalive_time_ms", 60_000),
         ("grpc.keepalive_timeout_ms", 20_000),

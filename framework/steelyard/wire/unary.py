@@ -87,6 +87,7 @@ class PlainHandler(grpc.GenericRpcHandler):  # type: ignore[misc]
         context: Any,
     ) -> None:
         acceptor = self._acceptor
+        body = await _body(sent, streamed)  # uncounted: whoever sends none holds no place and keeps no drain waiting
         met, began_s, deadline_at = acceptor.in_flight.count, time.monotonic(), math.inf
         problem: BaseException | None = None
         self._running += 1
@@ -98,10 +99,12 @@ class PlainHandler(grpc.GenericRpcHandler):  # type: ignore[misc]
             if remaining_s is None:
                 remaining_s = timeout_s(metadata)
             deadline_at = math.inf if remaining_s is None else began_s + remaining_s
+            if body is None:
+                raise InvalidArgument("the call's arguments come first, and the caller's stream was empty")
             invocation = Invocation(
                 service=service,
                 method=method,
-                body=await _body(sent, streamed),
+                body=body,
                 deadline_at=deadline_at,
                 attachments=self._attachments(metadata),
                 caller=identity_of_grpc(context.auth_context()),
@@ -157,16 +160,13 @@ class PlainHandler(grpc.GenericRpcHandler):  # type: ignore[misc]
         await context.abort(code_of(error), text_of(error), tuple(trailers))
 
 
-async def _body(sent: Any, streamed: Streamed) -> bytes:
-    """The arguments. Of a caller's stream that is all there is, none."""
+async def _body(sent: Any, streamed: Streamed) -> bytes | None:
+    """The arguments, none where a caller's stream is all there is. None: they should have come, and have not."""
     if streamed is Streamed.NOTHING:
         return sent  # type: ignore[no-any-return]
     if streamed is Streamed.ALL:
         return _NO_ARGUMENTS
-    try:
-        return await anext(sent)
-    except StopAsyncIteration:
-        raise InvalidArgument("the call's arguments come first, and the caller's stream was empty") from None
+    return await anext(sent, None)
 
 
 async def _items(sent: AsyncIterator[bytes], message_bytes: int) -> AsyncIterator[bytes]:

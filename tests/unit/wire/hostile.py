@@ -104,3 +104,76 @@ class GrpcPeer(Peer):
 
 
 PEERS: dict[str, type[Peer]] = {"tcp": SocketPeer, "grpc": GrpcPeer}
+
+
+PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+_DATA, _HEADERS, _SETTINGS = 0, 1, 4
+
+
+def http2(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
+    return struct.pack(">I", len(payload))[1:] + struct.pack(">BBI", kind, flags, stream) + payload
+
+
+SETTINGS = http2(_SETTINGS, 0, 0, b"")
+
+
+def request(stream: int, path: str) -> bytes:
+    """The headers of a gRPC call on *stream* (odd, growing), whose body is still to come."""
+    fields = {
+        ":method": "POST",
+        ":scheme": "http",
+        ":path": path,
+        ":authority": "hostile",
+        "te": "trailers",
+        "content-type": "application/grpc",
+    }
+    block = b"".join(
+        b"\x00" + bytes([len(name)]) + name.encode() + bytes([len(value)]) + value.encode()
+        for name, value in fields.items()
+    )
+    return http2(_HEADERS, 0x4, stream, block)
+
+
+def data(stream: int, content: bytes, *, is_last: bool = False) -> bytes:
+    return http2(_DATA, int(is_last), stream, content)
+
+
+def message(content: bytes, announced: int | None = None) -> bytes:
+    """A gRPC message, *announced* bytes long by its own words."""
+    return struct.pack(">BI", 0, len(content) if announced is None else announced) + content
+
+
+class RawPeer:
+    """Bytes of HTTP/2 by hand, to the gRPC port. ``ended`` when the server has closed."""
+
+    async def open(self, listener: Listener) -> None:
+        port = int(listener.address.rpartition(":")[2])
+        self.reader, self.writer = await asyncio.open_connection("127.0.0.1", port, limit=4096)
+
+    async def send(self, *pieces: bytes) -> None:
+        for piece in pieces:
+            self.writer.write(piece)
+        await self.writer.drain()
+
+    async def drip(self, content: bytes, pause_s: float) -> bool:
+        """Byte by byte, until the server has had enough (True)."""
+        ended = asyncio.ensure_future(self.ended())
+        try:
+            for byte in content:
+                with contextlib.suppress(OSError):
+                    await self.send(bytes([byte]))
+                await asyncio.wait((ended,), timeout=pause_s)
+                if ended.done():
+                    return True
+            return False
+        finally:
+            ended.cancel()
+            await asyncio.gather(ended, return_exceptions=True)
+
+    async def ended(self) -> None:
+        with contextlib.suppress(OSError):
+            while await self.reader.read(65536):
+                pass
+
+    async def close(self) -> None:
+        self.writer.transport.abort()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import random
 import struct
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any
@@ -36,9 +37,12 @@ from steelyard.wire.frames import (
     part_head,
 )
 from steelyard.wire.mux import (
+    Answered,
     Called,
     Cancelled,
     ConsumerSide,
+    Ended,
+    Failed,
     InFlight,
     ItemArrived,
     Opened,
@@ -62,6 +66,7 @@ class Calling:
     def __init__(self) -> None:
         self.side = ConsumerSide(LIMITS, now_s=0.0, node="node:1")
         self.open: list[Any] = []
+        self._endings: Counter[int] = Counter()
 
     def begin(self, dice: random.Random) -> None:
         """The calls of one conversation, before the peer has said anything."""
@@ -86,10 +91,20 @@ class Calling:
         if self.open and dice.random() < 0.2:
             self.side.cancel(self.open.pop())
 
-    def heard(self, events: Sequence[Any]) -> None:
+    def hear(self, events: Sequence[Any]) -> None:
         for event in events:
             if isinstance(event, ItemArrived):
                 self.side.consumed(event.call, event.body)
+            elif isinstance(event, Answered | Ended | Failed):
+                self._endings[event.call.id] += 1
+
+    def check(self) -> None:
+        assert set(self.side._calls) >= set(self.side._assemblies), "parts of calls that are over are kept"
+
+    def close(self) -> None:
+        """Every call has ended once, or ends now."""
+        self.hear(self.side.lost("gone"))
+        assert self._endings == Counter(each.id for each in self.open), "a caller waits for ever, or hears twice"
 
 
 class Serving:
@@ -100,7 +115,7 @@ class Serving:
         self.side = ProviderSide(LIMITS, now_s=0.0, identity="node:1", in_flight=self.total)
         self.running: set[int] = set()
 
-    def served(self, events: Sequence[Any]) -> None:
+    def hear(self, events: Sequence[Any]) -> None:
         for event in events:
             if isinstance(event, Called):
                 self.running.add(event.id)
@@ -113,6 +128,21 @@ class Serving:
                 self.side.consumed(event.id, event.body)
             elif isinstance(event, Cancelled):
                 self._finish(event.id)
+
+    def check(self) -> None:
+        side = self.side
+        assert {*self.running, *side._live} >= set(side._assemblies), "parts of calls that are over are kept"
+        assert side.running == len(self.running) + len(side._deadlines_at) <= LIMITS.in_flight
+        arriving = sum(each.frame.more for each in side._assemblies.values() if type(each.frame) is Call)
+        assert side._assembling_bytes == arriving <= LIMITS.queued_bytes
+
+    def close(self) -> None:
+        """The connection has ended, and then the handlers."""
+        self.side.abandon()
+        for call_id in tuple(self.running):
+            self._finish(call_id)
+        left = (self.side.running, self.total.count, self.side._raw_bytes, self.side._assembling_bytes)
+        assert left == (0, 0, 0, 0), f"{left} are left of a connection that is over"
 
     def _stream(self, call_id: int) -> None:
         self.side.open_stream(call_id, Reply())
@@ -142,7 +172,7 @@ def conversations(count: int, dice: random.Random) -> tuple[list[Packets], list[
         for turn in range(8):
             for data in leaving(calling.side, float(turn)):
                 upward.append(owned(parse(data)))
-                serving.served(serving.side.receive(data, float(turn)))
+                serving.hear(serving.side.receive(data, float(turn)))
             if turn == 4 and dice.random() < 0.3:
                 serving.side.drain()
             if turn == 5:
@@ -150,7 +180,7 @@ def conversations(count: int, dice: random.Random) -> tuple[list[Packets], list[
                 calling.side.beat(1e3)
             for data in leaving(serving.side, float(turn)):
                 downward.append(owned(parse(data)))
-                calling.heard(calling.side.receive(data, float(turn)))
+                calling.hear(calling.side.receive(data, float(turn)))
         up.append(upward)
         down.append(downward)
     return up, down
@@ -305,14 +335,14 @@ def _other_bytes(data: bytearray, dice: random.Random) -> None:
         data += data[at : at + 2000]
 
 
-Heard = Callable[[Sequence[Any]], None]
+Driver = Calling | Serving
 
 
 class Ear:
     """What a side hears of a byte stream, through a Link: whole packets, and parts straight into their bodies."""
 
-    def __init__(self, side: ConsumerSide | ProviderSide, drive: Heard) -> None:
-        self._side, self._drive = side, drive
+    def __init__(self, driver: Driver) -> None:
+        self._side, self._drive = driver.side, driver.hear
         self.now_s = 0.0
         self.error: Exception | None = None
 
@@ -342,9 +372,9 @@ class Ear:
 class Wire:
     """Data on its way to a side: packet by packet, or cut anywhere (*dice*), within a running loop."""
 
-    def __init__(self, side: ConsumerSide | ProviderSide, drive: Heard, dice: random.Random | None) -> None:
-        self._side, self._drive, self._dice = side, drive, dice
-        self._ear = Ear(side, drive)
+    def __init__(self, driver: Driver, dice: random.Random | None) -> None:
+        self._side, self._drive, self._dice = driver.side, driver.hear, dice
+        self._ear = Ear(driver)
         if dice is not None:
             self._link = Link(LIMITS)
             self._link.connection_made(NoTransport())
@@ -378,13 +408,14 @@ class NoTransport:
     def get_extra_info(self, _: str) -> None: ...
 
 
-def attack(make: Callable[[], tuple[Any, Heard, set[int]]], story: Packets, others: Sequence[Packets],
-           dice: random.Random) -> int:  # fmt: skip
+def attack(make: Callable[[], Driver], story: Packets, others: Sequence[Packets], dice: random.Random) -> int:
     """A fresh side hears part of an honest conversation and then mutated messages until it has had enough. How many
-    those were; only ProtocolError may end it, and what it keeps is within its bounds and of calls that are there."""
-    side, drive, running = make()
+    those were; only ProtocolError may end it, what it keeps is within its bounds and of calls that are there, and when
+    it is over nothing is left and nobody waits."""
+    driver = make()
+    side: Any = driver.side
     side.outbox.is_paced = dice.random() < 0.5
-    wire_ = Wire(side, drive, dice if dice.random() < 0.5 else None)
+    wire_ = Wire(driver, dice if dice.random() < 0.5 else None)
     sent = 0
     try:
         if dice.random() < 0.9:  # else the HELLO is missing
@@ -395,49 +426,36 @@ def attack(make: Callable[[], tuple[Any, Heard, set[int]]], story: Packets, othe
             for data in mutated(story, dice, others):
                 sent += 1
                 wire_.carry(data, float(number))
-            side.expire(float(number))
+            expired = side.expire(float(number))
+            if isinstance(driver, Calling):
+                driver.hear(expired)
             if dice.random() < 0.8:  # else the peer does not read
                 for _ in zip(range(4), leaving(side, float(number)), strict=False):
                     pass
-            check(side, running, sent)
+            _check(driver, sent)
     except ProtocolError:
         pass
-    check(side, running, sent)
-    if isinstance(side, ProviderSide):
-        side.abandon()
-        for call_id in tuple(running):
-            running.discard(call_id)
-            side.finished(call_id)
-        left = (side.running, side._total.count, side._raw_bytes, side._assembling_bytes)
-        assert left == (0, 0, 0, 0), f"{left} are left of a connection that is over, after {sent} messages"
+    _check(driver, sent)
+    driver.close()
     return sent
 
 
-def check(side: Any, running: set[int], sent: int) -> None:
+def _check(driver: Driver, sent: int) -> None:
+    side = driver.side
     held = sum(len(each.buffer) for each in side._assemblies.values())
     most = LIMITS.queued_bytes + 16 * LIMITS.message_bytes
     if side.outbox.queued_bytes > most or held > most:
         raise AssertionError(f"{side.outbox.queued_bytes} bytes wait and {held} are kept after {sent} messages")
     assert side._begun == sum(bool(each.buffer) for each in side._assemblies.values())
-    there = {*running, *side._live} if isinstance(side, ProviderSide) else set(side._calls)
-    assert there >= set(side._assemblies), "parts of calls that are over are kept"
-    if isinstance(side, ProviderSide):
-        assert side.running == len(running) + len(side._deadlines_at) <= LIMITS.in_flight
-        arriving = sum(each.frame.more for each in side._assemblies.values() if type(each.frame) is Call)
-        assert side._assembling_bytes == arriving <= LIMITS.queued_bytes
+    driver.check()
 
 
-def as_provider() -> tuple[ProviderSide, Heard, set[int]]:
-    serving = Serving()
-    return serving.side, serving.served, serving.running
-
-
-def as_consumer(dice: random.Random) -> tuple[ConsumerSide, Heard, set[int]]:
+def as_consumer(dice: random.Random) -> Calling:
     """With the same calls open as in a conversation of the same dice."""
     calling = Calling()
     calling.begin(dice)
     calling.side.outbox.take()
-    return calling.side, calling.heard, set()
+    return calling
 
 
-__all__ = ["BOMBS", "Hello", "Opened", "as_consumer", "as_provider", "attack", "conversations", "mutated"]
+__all__ = ["BOMBS", "Hello", "Opened", "Serving", "as_consumer", "attack", "conversations", "mutated"]

@@ -12,7 +12,22 @@ from unit.wire.sides import hello
 from steelyard.errors import DeadlineExceeded, Overloaded, Unavailable
 from steelyard.model import LoadReport
 from steelyard.wire import ChannelState, WireLimits
-from steelyard.wire.frames import Answer, Bye, Call, Cancel, Drain, Hello, Item, Load, Ping, Pong, encode_load
+from steelyard.wire.frames import (
+    Answer,
+    AnyFrame,
+    Bye,
+    Call,
+    Cancel,
+    Drain,
+    End,
+    Fail,
+    Hello,
+    Item,
+    Load,
+    Ping,
+    Pong,
+    encode_load,
+)
 from steelyard.wire.loopback import MemoryCarrier
 
 QUICK = WireLimits(heartbeat_interval_s=0.05, connect_timeout_s=0.1, backoff_base_s=0.01, backoff_max_s=0.05)
@@ -166,6 +181,52 @@ async def test_hostile_bytes_end_the_connection_and_fail_its_calls() -> None:
         with pytest.raises(Unavailable, match="undecodable packet") as raised:
             await task
         assert raised.value.may_have_run is True
+
+
+@pytest.mark.parametrize(
+    "frames",
+    [
+        (Answer(1, b"hi", b"", 0), Answer(99, b"", b"", 0)),
+        (Fail(1, 14, "no", None, 0, False), Answer(99, b"", b"", 0)),
+        (End(1, 0),),
+        (Answer(1, b"", b"", 0, 10), End(1, 0)),
+    ],
+    ids=["an answer before nonsense", "a failure before nonsense", "an END without a stream", "an END within a body"],
+)
+async def test_a_provider_that_breaks_the_protocol_leaves_no_caller_waiting(frames: tuple[AnyFrame, ...]) -> None:
+    """The call was taken off the list before the packet was found to be broken, and nobody told its caller, who waited
+    for ever: not even its deadline knew it."""
+    peer = Peer(greet)
+    async with peer.channel() as channel:
+        task = asyncio.ensure_future(channel(call()))
+        await until(lambda: peer.carriers)
+        await hear(peer.carriers[0])
+        await hear(peer.carriers[0])
+        await say(peer.carriers[0], *frames)
+        async with asyncio.timeout(20):
+            with pytest.raises(Unavailable) as raised:
+                await task
+        assert raised.value.may_have_run is True
+        assert channel.open_calls == 0
+
+
+@pytest.mark.parametrize("second", [Answer(1, b"hi", b"", 0), Answer(1, None, b"", 0), Answer(1, b"", b"", 0, 10)])
+async def test_a_reply_to_a_call_whose_stream_is_open_ends_the_stream(second: Answer) -> None:
+    """Its reader waited for ever."""
+    peer = Peer(greet)
+    async with peer.channel() as channel:
+        task = asyncio.ensure_future(channel(call()))
+        await until(lambda: peer.carriers)
+        await hear(peer.carriers[0])
+        await hear(peer.carriers[0])
+        await say(peer.carriers[0], Answer(1, None, b"", 0), Item(1, b"a"))
+        stream = (await task).stream
+        assert stream is not None
+        assert await anext(stream) == b"a"
+        await say(peer.carriers[0], second)
+        async with asyncio.timeout(20):
+            with pytest.raises(Unavailable, match="stream is open"):
+                await anext(stream)
 
 
 async def test_the_peers_last_word_is_the_reason() -> None:

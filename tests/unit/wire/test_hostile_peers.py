@@ -12,14 +12,27 @@ import sys
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 from support.wires import Handler, until
 from support.wires import call as invocation
-from unit.wire.hostile import PEERS, SocketPeer, call, hello
+from unit.wire.hostile import (
+    EXCHANGE,
+    PEERS,
+    PREFACE,
+    SETTINGS,
+    RawPeer,
+    SocketPeer,
+    call,
+    data,
+    hello,
+    message,
+    request,
+)
 
 from steelyard.errors import Unavailable
-from steelyard.wire import Channel, LaneConnector, Listener, WireLimits
+from steelyard.wire import Channel, LaneConnector, Listener, Streamed, WireLimits
 from steelyard.wire.frames import Answer, Drain, Fail, encode, packet
 
 CARRIERS = tuple(PEERS)
@@ -35,9 +48,12 @@ def rss_bytes() -> int:
 
 
 @asynccontextmanager
-async def listening(**limits: float) -> AsyncIterator[Listener]:
-    settings = {"connect_timeout_s": 1.0, "heartbeat_interval_s": 0.5, **limits}
-    async with Listener(Handler(), limits=WireLimits(**settings), lanes=("tcp",)) as listener:  # type: ignore[arg-type]
+async def listening(
+    handler: Handler | None = None, streamed: Streamed = Streamed.NOTHING, **limits: float
+) -> AsyncIterator[Listener]:
+    settings = WireLimits(**{"connect_timeout_s": 1.0, "heartbeat_interval_s": 0.5, **limits})  # type: ignore[arg-type]
+    takes: Any = lambda *_: streamed  # noqa: E731
+    async with Listener(handler or Handler(), limits=settings, lanes=("tcp",), takes_stream=takes) as listener:
         listener.identity = listener.address
         yield listener
 
@@ -84,7 +100,7 @@ async def test_a_crowd_that_says_nothing(carrier: str, count: int) -> None:
         port = listener.lanes["tcp"] if carrier == "tcp" else listener.address.rpartition(":")[2]
         async with honest(listener, carrier):
             pass
-        before_bytes = rss_bytes()
+        before_bytes, before_fds = rss_bytes(), fds()
         command = [sys.executable, "-c", _CROWD, str(port), str(count)]
         crowd = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         try:
@@ -95,6 +111,7 @@ async def test_a_crowd_that_says_nothing(carrier: str, count: int) -> None:
             assert rss_bytes() - before_bytes < max(32 << 20, count * 30_000)
             if carrier == "tcp":
                 await until(lambda: listener.connections == 0, within_s=30)
+            await until(lambda: fds() < before_fds + 20, within_s=30)
         finally:
             crowd.kill()
             crowd.communicate()
@@ -120,6 +137,103 @@ async def test_a_hello_that_comes_byte_by_byte_is_not_waited_for() -> None:
             pass
         await peer.close()
         await until(lambda: listener.connections == 0)
+
+
+async def test_more_connections_than_are_served_are_closed_on_the_grpc_port_too() -> None:
+    async with listening(connections=3) as listener:
+        peers = [RawPeer() for _ in range(6)]
+        for peer in peers:
+            await peer.open(listener)
+        ends = [asyncio.ensure_future(peer.ended()) for peer in peers]
+        await until(lambda: sum(end.done() for end in ends) == 3)
+        for peer in peers:
+            await peer.close()
+        await asyncio.gather(*ends)
+        await served_soon(listener, "grpc")
+
+
+@pytest.mark.parametrize("begun", [b"", PREFACE], ids=["preface", "settings"])
+async def test_http2_that_comes_byte_by_byte_is_not_waited_for(begun: bytes) -> None:
+    async with listening() as listener:
+        peer = RawPeer()
+        await peer.open(listener)
+        await peer.send(begun)
+        async with asyncio.timeout(30):
+            assert await peer.drip((PREFACE + bytes(1000))[len(begun) :], 0.2)
+        async with honest(listener, "grpc"):
+            pass
+        await peer.close()
+
+
+@pytest.mark.parametrize("comes", ["nothing", "the length of a HELLO", "a HELLO byte by byte"])
+async def test_a_stream_of_ours_without_a_hello_is_not_waited_for(comes: str) -> None:
+    async with listening() as listener:
+        peer = RawPeer()
+        await peer.open(listener)
+        before = listener.connections
+        await peer.send(PREFACE, SETTINGS, request(1, EXCHANGE))
+        await until(lambda: listener.connections == before + 1)
+        words = message(packet([encode(hello())]))
+        if comes == "the length of a HELLO":
+            await peer.send(data(1, words[:5]))
+        elif comes == "a HELLO byte by byte":
+            for byte in words:
+                await peer.send(data(1, bytes([byte])))
+                await asyncio.sleep(0.05)
+        await until(lambda: listener.connections == 0)
+        async with honest(listener, "grpc"):
+            pass
+        await peer.close()
+
+
+@pytest.mark.parametrize("streamed", list(Streamed))
+async def test_plain_calls_whose_bodies_never_come(streamed: Streamed) -> None:
+    """As many as one connection may have. They hold no place in the line of those that are served, and go with it."""
+    handler = Handler()
+    async with listening(handler, streamed, in_flight=8) as listener, honest(listener, "grpc") as channel:
+        before_bytes = rss_bytes()
+        peer = RawPeer()
+        await peer.open(listener)
+        reading = asyncio.ensure_future(peer.ended())
+        await peer.send(PREFACE, SETTINGS)
+        for stream in range(1, 2001, 2):
+            await peer.send(request(stream, "/test.Echo/total"), data(stream, message(b"x" * 10, 10_000_000)))
+        began_s = time.monotonic()
+        while time.monotonic() < began_s + 1.0:
+            assert (await channel(invocation(deadline_at=began_s + 30))).body == b"hi"
+            await asyncio.sleep(0.02)
+        assert rss_bytes() - before_bytes < 64 << 20
+        if streamed is Streamed.ALL:  # these run, and read what their callers send
+            await until(lambda: listener.in_flight <= 8)
+        else:
+            assert listener.in_flight == 0
+            assert await listener.drain(20.0)
+        await peer.close()
+        await until(lambda: listener.in_flight == 0, within_s=30)
+        reading.cancel()
+        await asyncio.gather(reading, return_exceptions=True)
+
+
+async def test_a_plain_caller_that_never_reads_its_streams() -> None:
+    """HTTP/2 gives it a window, and what is beyond waits in the handlers."""
+    handler = Handler()
+    async with listening(handler) as listener, honest(listener, "grpc") as channel:
+        before_bytes = rss_bytes()
+        peer = RawPeer()
+        await peer.open(listener)
+        await peer.send(PREFACE, SETTINGS)
+        for stream in range(1, 401, 2):
+            await peer.send(request(stream, "/test.Echo/flood"), data(stream, message(b""), is_last=True))
+        await until(lambda: len(handler.started) > 200, within_s=30)
+        items = -1
+        while items != handler.sent_items:
+            items = handler.sent_items
+            assert (await channel(invocation(deadline_at=time.monotonic() + 30))).body == b"hi"
+            await asyncio.sleep(1.0)
+        assert rss_bytes() - before_bytes < 100 << 20
+        await peer.close()
+        await until(lambda: listener.in_flight == 0, within_s=30)
+        assert handler.closed_streams == 200
 
 
 async def test_a_packet_that_never_becomes_whole_is_silence() -> None:

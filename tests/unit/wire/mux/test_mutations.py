@@ -11,7 +11,7 @@ import time
 import tracemalloc
 
 import pytest
-from unit.wire.mutations import Packets, as_consumer, as_provider, attack, conversations
+from unit.wire.mutations import Packets, Serving, as_consumer, attack, conversations
 
 CORPUS = 60
 
@@ -38,7 +38,7 @@ def _storm(direction: str, messages: int, seed: int) -> int:
         at = dice.randrange(len(heard))
         began_s = time.process_time()
         if direction == "provider":
-            sent += attack(as_provider, heard[at], both, dice)
+            sent += attack(Serving, heard[at], both, dice)
         else:
             calls = dice.randrange(1 << 30)
             sent += attack(lambda calls=calls: as_consumer(random.Random(calls)), heard[at], both, dice)
