@@ -3,7 +3,8 @@
     python benchmarks/bench_wire.py [--json out.json] [--seconds 1] [--rounds 3] [--connections 10000] [--items 1000000]
 
 Each row is medians over rounds, and each ratio is of measurements that took turns in one run: a provider and a consumer
-process, on different cores where there are two.
+process, on different cores where there are two. Bare grpc.aio has two processes of its own, and so has each carrier for
+its streams, whose memory is counted.
 """
 
 from __future__ import annotations
@@ -27,11 +28,13 @@ import bench_rpc as rpc
 
 MIB = 1024 * 1024
 SMALL_CALLERS, LARGE_CALLERS = 8, 4
+CARRIERS = ("grpc", "tcp", "uds")
+# Of one child process: a client of gRPC takes much more memory for a connection than a provider does.
+HELD = 2500
 
 
 async def serve() -> int:
-    """Our provider with arrays and streams, and grpc.aio beside it on the port after the next."""
-    import grpc
+    """Our provider with arrays and streams."""
     import numpy as np
 
     from steelyard import Provider, method, service
@@ -52,7 +55,10 @@ async def serve() -> int:
 
         @method(timeout_s=600.0)
         async def total(self, numbers: AsyncIterator[int]) -> int:
-            return sum([number async for number in numbers])
+            total = 0
+            async for number in numbers:
+                total += number
+            return total
 
     Edge.__annotations__ = {}
     rpc.KEPT.append(service("bench.Edge")(Edge))
@@ -63,6 +69,14 @@ async def serve() -> int:
     provider = Provider(rpc.bench_registry(port), host=rpc.HOST, port=port)
     await provider.open()
     await provider.export(Edge())
+    rpc.KEPT.append(provider)
+    return port
+
+
+async def serve_bare() -> int:
+    """grpc.aio, with an array for its handler as well."""
+    import grpc
+    import numpy as np
 
     async def echo(body: bytes, _: Any) -> bytes:
         x = np.frombuffer(body)
@@ -71,10 +85,10 @@ async def serve() -> int:
     handler = grpc.method_handlers_generic_handler("bench.Echo", {"array": grpc.unary_unary_rpc_method_handler(echo)})
     options = (("grpc.max_receive_message_length", -1), ("grpc.so_reuseport", 0))
     server = grpc.aio.server(handlers=(handler,), options=options)
-    server.add_insecure_port(f"{rpc.HOST}:{port + 1}")
+    port = server.add_insecure_port(f"{rpc.HOST}:0")
     await server.start()
-    rpc.KEPT += [provider, server]
-    return port
+    rpc.KEPT.append(server)
+    return int(port)
 
 
 _HINTS: dict[str, Callable[[Any], dict[str, Any]]] = {
@@ -123,34 +137,46 @@ async def loop_calls(call: Callable[[], Awaitable[Any]], callers: int, seconds: 
     return sorted(took)
 
 
-async def arrays(port: int, seconds: float) -> dict[str, float]:
-    """MB/s of 1 MiB arrays there and back, 4 at a time."""
-    import grpc
+def some_array() -> Any:
     import numpy as np
 
-    x = np.random.default_rng(7).random(MIB // 8)
-    channel = grpc.aio.insecure_channel(f"{rpc.HOST}:{port + 1}", options=(("grpc.max_receive_message_length", -1),))
-    plain = channel.unary_unary("/bench.Echo/array")
-    ours = {f"steelyard {carrier}": (await refer(port, carrier)).array for carrier in ("grpc", "tcp", "uds")}
-    calls: dict[str, Callable[[], Awaitable[Any]]] = {
-        "grpc.aio": lambda: plain(x.tobytes()),
-        **{name: partial(call, x) for name, call in ours.items()},
-    }
-    found = {}
-    for name, call in calls.items():
-        await call()
-        cpu_s = time.process_time()
-        took = await loop_calls(call, LARGE_CALLERS, seconds)
-        found[f"array {name}, calls/s"] = len(took) / seconds
-        found[f"array {name}, client CPU us"] = (time.process_time() - cpu_s) / len(took) * 1e6
+    return np.random.default_rng(7).random(MIB // 8)
+
+
+async def bare_arrays(port: int, seconds: float) -> dict[str, float]:
+    """1 MiB arrays there and back, 4 at a time, over bare grpc.aio."""
+    import grpc
+
+    x = some_array()
+    channel = grpc.aio.insecure_channel(f"{rpc.HOST}:{port}", options=(("grpc.max_receive_message_length", -1),))
+    call = channel.unary_unary("/bench.Echo/array")
+    return await array_calls("grpc.aio", lambda: call(x.tobytes()), seconds)
+
+
+async def arrays(port: int, seconds: float) -> dict[str, float]:
+    """The same over our carriers."""
+    x = some_array()
+    found: dict[str, float] = {}
+    for carrier in CARRIERS:
+        call = (await refer(port, carrier)).array
+        found |= await array_calls(f"steelyard {carrier}", partial(call, x), seconds)
     return found
+
+
+async def array_calls(name: str, call: Callable[[], Awaitable[Any]], seconds: float) -> dict[str, float]:
+    for _ in range(2 * LARGE_CALLERS):
+        await call()
+    cpu_s = time.process_time()
+    took = await loop_calls(call, LARGE_CALLERS, seconds)
+    cpu_us = (time.process_time() - cpu_s) / len(took) * 1e6
+    return {f"array {name}, calls/s": len(took) / seconds, f"array {name}, client CPU us": cpu_us}
 
 
 async def mixed(port: int, seconds: float) -> dict[str, float]:
     """p99 of small calls, alone and beside 1 MiB calls on the same connection."""
     found = {}
     large, tiny = bytes(MIB), b"x" * 100
-    for carrier in ("grpc", "tcp", "uds"):
+    for carrier in CARRIERS:
         proxy = await refer(port, carrier)
         small_call, large_call = partial(proxy.echo, tiny), partial(proxy.echo, large)
         await small_call()
@@ -165,26 +191,28 @@ async def mixed(port: int, seconds: float) -> dict[str, float]:
     return found
 
 
-async def streams(port: int, items: int) -> dict[str, float]:
-    found = {}
+async def streams(port: int, items: int, carrier: str, provider: int) -> dict[str, float]:
+    """Small items from the provider, then to it; *provider* is its process, whose memory is counted too."""
 
     async def numbers() -> AsyncIterator[int]:
         for number in range(items):
             yield number
 
-    for carrier in ("grpc", "tcp"):
-        proxy = await refer(port, carrier)
-        before = peak_mib()
-        started_at = time.perf_counter()
-        count = 0
-        async for _ in proxy.count(items):
-            count += 1
-        assert count == items
-        found[f"server stream {carrier}, items/s"] = items / (time.perf_counter() - started_at)
-        started_at = time.perf_counter()
-        assert await proxy.total(numbers()) == items * (items - 1) // 2
-        found[f"client stream {carrier}, items/s"] = items / (time.perf_counter() - started_at)
-        found[f"streams {carrier}, consumer's memory grew by MiB"] = peak_mib() - before
+    proxy = await refer(port, carrier)
+    async for _ in proxy.count(1000):
+        pass
+    before = rpc.peak_mib(os.getpid()), rpc.peak_mib(provider)
+    started_at = time.perf_counter()
+    count = 0
+    async for _ in proxy.count(items):
+        count += 1
+    assert count == items
+    found = {f"server stream {carrier}, items/s": items / (time.perf_counter() - started_at)}
+    started_at = time.perf_counter()
+    assert await proxy.total(numbers()) == items * (items - 1) // 2
+    found[f"client stream {carrier}, items/s"] = items / (time.perf_counter() - started_at)
+    found[f"streams {carrier}, consumer's memory grew by MiB"] = rpc.peak_mib(os.getpid()) - before[0]
+    found[f"streams {carrier}, provider's memory grew by MiB"] = rpc.peak_mib(provider) - before[1]
     return found
 
 
@@ -216,16 +244,13 @@ async def compression() -> dict[str, float]:
     return found
 
 
-def peak_mib() -> float:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-
-
 def rss_bytes(pid: int) -> int:
     return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 async def idle(carrier: str, connections: int) -> dict[str, float]:
-    """What a provider holds for connections that only exist: this process is the provider, a child connects."""
+    """What a provider holds for connections that only exist, and how fast they come: this process is the provider,
+    children connect."""
     from steelyard.model import Invocation, Reply
     from steelyard.wire import Listener
 
@@ -235,20 +260,30 @@ async def idle(carrier: str, connections: int) -> dict[str, float]:
     port = rpc.free_port()
     listener = Listener(echo, port=port, lanes=("tcp",), lane_port=port + 1)
     await listener.start()
-    await connect_some(listener, carrier, 100)
-    before = rss_bytes(os.getpid())
-    await connect_some(listener, carrier, connections)
+    children = [await connect_some(listener, carrier, 100)]
+    before, took_s = rss_bytes(os.getpid()), 0.0
+    for at in range(0, connections, HELD):
+        started_at, count = time.perf_counter(), min(HELD, connections - at)
+        children.append(await connect_some(listener, carrier, count))
+        took_s += time.perf_counter() - started_at
     bytes_each = (rss_bytes(os.getpid()) - before) / connections
-    return {f"idle connections {carrier}: {connections}, provider's bytes each": bytes_each}
+    for child in children:
+        child.kill()
+        child.wait()
+    return {
+        f"idle connections {carrier}: {connections}, provider's bytes each": bytes_each,
+        f"idle connections {carrier}: connects/s": connections / took_s,
+    }
 
 
-async def connect_some(listener: Any, carrier: str, connections: int) -> None:
+async def connect_some(listener: Any, carrier: str, connections: int) -> Any:
+    """The child that holds them, once it does."""
     target = listener.connections + connections
     child = rpc.spawn_script(__file__, "hold", carrier, str(listener.port), str(connections))
-    rpc.KEPT.append(child)
     async with asyncio.timeout(300):
         while listener.connections < target:
-            await asyncio.sleep(0.1)
+            await asyncio.sleep(0.01)
+    return child
 
 
 async def hold(carrier: str, port: int, connections: int) -> None:
@@ -272,43 +307,57 @@ def in_uvloop(main: Any) -> Any:
     return uvloop.run(main)
 
 
-def measured(arguments: argparse.Namespace) -> list[dict[str, float]]:
-    """The rounds of what has a provider of its own."""
+def pair(what: str, arguments: argparse.Namespace) -> dict[str, float]:
+    """What one consumer process finds at one provider process."""
+    server = rpc.spawn_script(__file__, "serve", what, core=0)
+    try:
+        assert server.stdout is not None
+        port = server.stdout.readline().strip()
+        facts = (port, str(arguments.seconds), str(arguments.items), str(server.pid))
+        client = rpc.spawn_script(__file__, "drive", what, *facts, core=1)
+        answer, _ = client.communicate(timeout=900)
+        found: dict[str, float] = json.loads(answer)
+        return found
+    finally:
+        server.kill()
+        server.wait()
+
+
+def measured(arguments: argparse.Namespace, asked: set[str]) -> list[dict[str, float]]:
+    """The rounds of what has a provider process of its own."""
+    pairs = []
+    if "array" in asked:
+        pairs += ["bare", "array"]
+    if "mixed" in asked:
+        pairs.append("mixed")
+    if "stream" in asked:
+        pairs += [f"stream-{carrier}" for carrier in CARRIERS]
     rounds = []
-    for _ in range(arguments.rounds):
-        server = rpc.spawn_script(__file__, "serve", core=0)
-        try:
-            assert server.stdout is not None
-            port = server.stdout.readline().strip()
-            client = rpc.spawn_script(
-                __file__, "drive", port, str(arguments.seconds), str(arguments.items), arguments.only, core=1
-            )
-            answer, _ = client.communicate(timeout=900)
-            rounds.append(json.loads(answer))
-        finally:
-            server.kill()
-            server.wait()
+    for _ in range(arguments.rounds if pairs else 0):
+        found: dict[str, float] = {}
+        for what in pairs:
+            found |= pair(what, arguments)
+        rounds.append(found)
     return rounds
 
 
-async def drive(port: int, seconds: float, items: int, only: str) -> dict[str, float]:
-    found: dict[str, float] = {}
-    if "array" in only:
-        found |= await arrays(port, seconds)
-    if "mixed" in only:
-        found |= await mixed(port, seconds)
-    if "stream" in only:
-        found |= await streams(port, items)
-    return found
+async def drive(what: str, port: int, seconds: float, items: int, provider: int) -> dict[str, float]:
+    if what == "bare":
+        return await bare_arrays(port, seconds)
+    if what == "array":
+        return await arrays(port, seconds)
+    if what == "mixed":
+        return await mixed(port, seconds)
+    return await streams(port, items, what.removeprefix("stream-"), provider)
 
 
-async def serve_main() -> None:
-    print(await serve(), flush=True)
+async def serve_main(what: str) -> None:
+    print(await (serve_bare() if what == "bare" else serve()), flush=True)
     await asyncio.Event().wait()
 
 
-async def drive_main(port: str, seconds: str, items: str, only: str) -> None:
-    print(json.dumps(await drive(int(port), float(seconds), int(items), only)), flush=True)
+async def drive_main(what: str, port: str, seconds: str, items: str, provider: str) -> None:
+    print(json.dumps(await drive(what, int(port), float(seconds), int(items), int(provider))), flush=True)
     os._exit(0)
 
 
@@ -320,8 +369,8 @@ def more_files() -> None:
 def main() -> None:
     more_files()
     match sys.argv[1:]:
-        case ["serve"]:
-            return in_uvloop(serve_main())
+        case ["serve", what]:
+            return in_uvloop(serve_main(what))
         case ["drive", *facts]:
             return in_uvloop(drive_main(*facts))
         case ["hold", carrier, port, connections]:
@@ -335,17 +384,14 @@ def main() -> None:
     parser.add_argument("--only", default="array,mixed,stream,idle,compression", help="some of these, with commas")
     arguments = parser.parse_args()
     asked = set(arguments.only.split(","))
-    rounds = measured(arguments) if asked & {"array", "mixed", "stream"} else []
+    rounds = measured(arguments, asked)
     found = {name: statistics.median(one[name] for one in rounds) for name in (rounds[0] if rounds else {})}
-    if "idle" in arguments.only:
+    if "idle" in asked:
         found |= in_uvloop(idle("tcp", arguments.connections))
-        found |= in_uvloop(idle("grpc", max(100, arguments.connections // 10)))
-        for child in rpc.KEPT:
-            if hasattr(child, "kill"):
-                child.kill()
-    if "compression" in arguments.only:
+        found |= in_uvloop(idle("grpc", arguments.connections))
+    if "compression" in asked:
         found |= asyncio.run(compression())
-    for carrier in ("grpc", "tcp", "uds"):
+    for carrier in CARRIERS:
         base, ours = found.get("array grpc.aio, calls/s"), found.get(f"array steelyard {carrier}, calls/s")
         if base and ours:
             found[f"array steelyard {carrier}, x grpc.aio"] = ours / base

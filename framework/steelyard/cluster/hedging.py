@@ -185,7 +185,9 @@ class Hedging:
         if self._timer is not None:
             self._timer.cancel()
         self._armed_for = slot
-        self._timer = asyncio.get_running_loop().call_later(max(slot * _GRAIN_S - self._clock(), 0.0), self._ring)
+        # uvloop counts in whole milliseconds, and would come a little early, again and again in the same turn.
+        wait_s = max(slot * _GRAIN_S - self._clock(), 0.0) + 0.001
+        self._timer = asyncio.get_running_loop().call_later(wait_s, self._ring)
 
     def _ring(self) -> None:
         self._timer = None

@@ -20,8 +20,8 @@ LARGE_BYTES = 256 * 1024
 # What is kept, in buffers and in bytes: four bodies each way of a consumer that has four calls under way.
 _MOST_BUFFERS = 16
 _MOST_BYTES = 32 * 1024 * 1024
-# What the C library is told of, at least: most of gRPC's own blocks for a large body are parts of it.
-_TOLD_BYTES = 1024 * 1024
+# What the C library is told of, at least: gRPC has several copies of what is under way, in blocks of all sizes.
+_TOLD_BYTES = 2 * 1024 * 1024
 
 
 class Buffers:

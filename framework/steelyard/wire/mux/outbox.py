@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable
 
 from ..frames import FRAMES_PER_PACKET, PART_HEAD_BYTES, PING, PONG, packet, part_head
-from .pace import Pace
+from .pace import CALM_PARTS, Pace
 
 PACKET_BYTES = 128 * 1024
 # What a crowd has put in one turn of the loop leaves in quanta, so that the other end begins with the first calls while
@@ -28,9 +28,11 @@ _MOST_FRAMES = FRAMES_PER_PACKET - 64
 # A body above this is sent in parts of this size. Smaller parts cost more than they give: below 32 KiB the work for a
 # part shows, and above 128 KiB a small call feels the copying of one.
 PART_BYTES = 64 * 1024
-# While nothing small is about, of this one: each has its price, and nobody to wait for it. Over gRPC, where that is
-# most, 1 MiB there and back takes 930 us of CPU at either end in messages of two small parts, and 700 with these.
+# While nothing small is about, of one of these, over a byte stream and in messages: each has its price, and nobody to
+# wait for it. 1 MiB there and back over gRPC, whose messages cost most, takes 930 us of CPU at either end in messages
+# of two small parts, 740 in parts of 256 KiB and 660 in these; whole, it has both ends wait for one another.
 CALM_PART_BYTES = 256 * 1024
+CALM_MESSAGE_BYTES = 512 * 1024
 # So much of a body goes before the next one has its turn. Part by part, bodies that are sent together would also be
 # complete together: both ends would wait in turn for the other's four bodies to come in or to be made.
 TURN_BYTES = 1024 * 1024
@@ -206,7 +208,8 @@ class Outbox:
         so that its receiver can read it straight into the body. None at all: not before a PONG."""
         pieces, size = self._take_some()
         pace = self._pace
-        pace.look(now_s, has_small=self._has_small or len(pieces) > self._heads)
+        has_small = self._has_small or len(pieces) > self._heads
+        pace.look(now_s, has_small=has_small, calm_bytes=CALM_PARTS * CALM_PART_BYTES)
         self._has_small, self._heads = False, 0
         count, size = self._take_signs(pieces, len(pieces), size)
         packets: list[Packet] = [(pieces, count, size)] if count else []
@@ -293,9 +296,10 @@ class Outbox:
         """Parts of the body whose turn it is, until the packet is full; at least one, or a flood of small frames would
         keep large ones waiting for ever."""
         count, pace = 0, self._pace
-        pace.look(now_s, has_small=self._has_small)
+        pace.look(now_s, has_small=self._has_small, calm_bytes=CALM_PARTS * CALM_MESSAGE_BYTES)
         self._has_small = False
-        part, most = (CALM_PART_BYTES, CALM_PART_BYTES) if pace.is_calm else (PART_BYTES, PACKET_BYTES)
+        # What is left of one body goes with the next.
+        part, most = (CALM_MESSAGE_BYTES, CALM_MESSAGE_BYTES // 2) if pace.is_calm else (PART_BYTES, PACKET_BYTES)
         while self._has_room and (id_ := self._in_turn()) is not None:
             count += 1
             took = self._take_piece(id_, pieces, part)

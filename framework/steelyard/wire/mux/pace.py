@@ -18,7 +18,8 @@ import math
 # of small calls alone: 2.4 with 64 KiB, 2.4 with 32 KiB in parts of 32 KiB (and two thirds of the large calls), 2.7
 # with 128 KiB, and 3.4 where the kernel alone decides.
 BUSY_BYTES = 64 * 1024
-CALM_BYTES = 1024 * 1024
+# So many of the large parts of a calm connection.
+CALM_PARTS = 4
 # So long after the last small frame a connection is calm.
 CALM_AFTER_S = 0.05
 # A peer that is far is owed as much as is under way at this rate: the wait for it is small beside the way itself.
@@ -29,10 +30,20 @@ _MOST_BYTES = 4 * 1024 * 1024
 class Pace:
     """``sent`` and ``asks`` when something leaves, ``answered`` at a PONG; ``has_room``: may more of a body leave?"""
 
-    __slots__ = ("_asked_at_s", "_asked_bytes", "_far_bytes", "_least_s", "_small_at_s", "_under_way_bytes", "is_calm")
+    __slots__ = (
+        "_asked_at_s",
+        "_asked_bytes",
+        "_calm_bytes",
+        "_far_bytes",
+        "_least_s",
+        "_small_at_s",
+        "_under_way_bytes",
+        "is_calm",
+    )
 
     def __init__(self) -> None:
         self.is_calm = False
+        self._calm_bytes = 0
         self._small_at_s = -math.inf
         self._under_way_bytes = 0
         self._asked_bytes = 0  # what the next PONG stands for; 0: nobody has asked
@@ -42,11 +53,13 @@ class Pace:
 
     @property
     def has_room(self) -> bool:
-        bound = CALM_BYTES if self.is_calm else BUSY_BYTES
+        bound = self._calm_bytes if self.is_calm else BUSY_BYTES
         return self._under_way_bytes < max(bound, self._far_bytes)
 
-    def look(self, now_s: float, *, has_small: bool) -> None:
-        """Before something leaves. *has_small*: small frames do, or did since the last look."""
+    def look(self, now_s: float, *, has_small: bool, calm_bytes: int) -> None:
+        """Before something leaves. *has_small*: small frames do, or did since the last look. *calm_bytes*: so much may
+        be under way on a calm connection."""
+        self._calm_bytes = calm_bytes
         if has_small:
             self._small_at_s = now_s
         self.is_calm = now_s - self._small_at_s > CALM_AFTER_S

@@ -7,9 +7,10 @@ from hypothesis import strategies as st
 
 from steelyard.wire.frames import PING, Call, Part, Ping, Pong, encode, packet, parse
 from steelyard.wire.mux import Outbox
-from steelyard.wire.mux.outbox import CALM_PART_BYTES, PART_BYTES
-from steelyard.wire.mux.pace import BUSY_BYTES, CALM_AFTER_S, CALM_BYTES, Pace
+from steelyard.wire.mux.outbox import CALM_MESSAGE_BYTES, CALM_PART_BYTES, PART_BYTES
+from steelyard.wire.mux.pace import BUSY_BYTES, CALM_AFTER_S, CALM_PARTS, Pace
 
+CALM_BYTES = CALM_PARTS * CALM_PART_BYTES
 LARGE = 10 * CALM_BYTES
 
 
@@ -84,7 +85,7 @@ def test_in_messages_too_parts_are_large_while_it_is_calm_and_small_beside_small
         assert data is not None
         return [len(frame.body) for frame in parse(data) if isinstance(frame, Part)]
 
-    assert body_of(with_body()) == [CALM_PART_BYTES]
+    assert body_of(with_body()) == [CALM_MESSAGE_BYTES]
     busy = with_body()
     busy.put(PING)
     assert body_of(busy) == [PART_BYTES]
@@ -92,7 +93,7 @@ def test_in_messages_too_parts_are_large_while_it_is_calm_and_small_beside_small
 
 def test_a_far_peer_gets_what_keeps_the_way_full() -> None:
     pace = Pace()
-    pace.look(0.0, has_small=True)
+    pace.look(0.0, has_small=True, calm_bytes=CALM_BYTES)
     pace.sent(BUSY_BYTES)
     assert pace.asks(0.0)
     assert not pace.has_room
