@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from support.zookeeper import free_port
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
@@ -46,6 +47,20 @@ class Shell:
             process.terminate()
             output, _ = process.communicate(timeout=30)
         assert process.returncode == 0, output
+
+    @contextlib.contextmanager
+    def printing(self, *arguments: str) -> Iterator[str]:
+        """A program that serves once it has printed a line; that line. Ended without a word."""
+        process = subprocess.Popen(
+            [sys.executable, *arguments],
+            cwd=ROOT, env=self._environment, stdout=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        try:
+            assert process.stdout is not None
+            yield process.stdout.readline()
+        finally:
+            process.kill()
+            process.communicate()
 
     def _wait_for_a_node(self, process: subprocess.Popen[str]) -> None:
         give_up_at = time.monotonic() + 60
@@ -104,6 +119,29 @@ def test_security(shell: Shell, tmp_path: Path) -> None:
         assert shell.output(*call).strip() == "1350"
         shell.output("-m", "examples.security.certificates", str(keys))
         assert shell.output(*call).strip() == "1350", "after a rotation, with both ends' new files"
+
+
+def test_interop(shell: Shell) -> None:
+    port = str(free_port())
+    with shell.serving("-m", "examples.interop.provider", port):
+        assert shell.output("-m", "examples.interop.grpc_client", f"127.0.0.1:{port}").splitlines() == [
+            "tea costs 450 cents",
+            "next days: [450, 451, 452]",
+            "INVALID_ARGUMENT: there is no 'milk' here",
+        ]
+    with shell.printing("-m", "examples.interop.grpc_server", "0") as line:
+        address = line.split()[-1]
+        assert shell.output("-m", "examples.interop.consumer", address).splitlines() == [
+            "tea costs 475 cents",
+            "next days: [475, 470, 465]",
+            "INVALID_ARGUMENT: only tea here, no milk",
+        ]
+
+
+@pytest.mark.parametrize("file", ["provider", "grpc_client", "grpc_server", "consumer"])
+def test_the_foreign_ends_know_nothing_of_us(file: str) -> None:
+    text = (EXAMPLES / "interop" / f"{file}.py").read_text(encoding="utf-8")
+    assert ("steelyard" in text) is (not file.startswith("grpc_"))
 
 
 def test_every_example_has_a_readme_that_names_its_files() -> None:
