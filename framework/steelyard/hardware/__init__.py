@@ -2,7 +2,7 @@
 
 from .accelerator import detect_accelerators, gpu_source, load_nvml
 from .cgroup import Cgroups, Group
-from .detect import detect, detect_zone, parse_overrides, split_overrides
+from .detect import detect, detect_zone, split_overrides
 from .facts import FACTS, detect_facts
 from .pressure import PressureMeter
 from .sampler import Sampler
@@ -23,6 +23,5 @@ __all__ = [
     "gpu_source",
     "load_nvml",
     "memory_use",
-    "parse_overrides",
     "split_overrides",
 ]

@@ -25,7 +25,7 @@ from steelyard.setting import text
 from .cgroup import CGROUP_ROOT, PROC_ROOT, Cgroups
 from .pressure import PressureMeter
 from .source import Measure, Source
-from .usage import CEILING, CpuMeter, MemoryUse, memory_use
+from .usage import CEILING, CpuMeter, memory_use
 
 log = logging.getLogger(__name__)
 
@@ -66,7 +66,7 @@ class Sampler:
         self._thread: threading.Thread | None = None
         self._complained: set[str] = set()
         # One tuple, swapped whole, so that a reader never sees the values of one moment with the time of another.
-        self._newest: tuple[Mapping[str, float], float | None, MemoryUse | None] = (MappingProxyType({}), None, None)
+        self._newest: tuple[Mapping[str, float], float | None] = (MappingProxyType({}), None)
 
     @property
     def utilization(self) -> Mapping[str, float]:
@@ -77,11 +77,6 @@ class Sampler:
     def sampled_at(self) -> float | None:
         """When the newest sample was taken, in seconds of the monotonic clock; None before the first."""
         return self._newest[1]
-
-    @property
-    def memory(self) -> MemoryUse | None:
-        """Memory in use against the limit that binds; None when it could not be read."""
-        return self._newest[2]
 
     def add_source(self, name: str, measure: Measure) -> None:
         """Report *measure*'s answer, a share in [0, 1], as *name* from the next sample on.
@@ -105,14 +100,6 @@ class Sampler:
         if not is_number or not 0.0 <= share <= CEILING:
             raise ConfigError(f"the utilization {name!r} is a share in [0, 1], not {share!r}")
         self._told[name] = (float(share), self._clock())
-
-    def remove_source(self, name: str) -> None:
-        """Report *name* no longer. Nothing happens when there is none."""
-        sources = dict(self._sources)
-        source = sources.pop(name, None)
-        self._sources = sources
-        if source is not None:
-            source.close()
 
     def start(self) -> None:
         """Begin to sample. The first CPU share is there one interval later; until then cpu is absent. Idempotent."""
@@ -145,7 +132,7 @@ class Sampler:
         sources = self._sources
         for source in sources.values():
             source.ask()
-        shares, memory = self._own()
+        shares = self._own()
         sampled_at = self._clock()
         give_up_at = time.monotonic() + self.interval_s / 2
         for source in sources.values():
@@ -155,7 +142,7 @@ class Sampler:
             if sampled_at - told_at_s <= TOLD_FOR_S:
                 shares.setdefault(name, share)
         utilization = MappingProxyType(shares)
-        self._newest = (utilization, sampled_at, memory)
+        self._newest = (utilization, sampled_at)
         return utilization
 
     def report(
@@ -167,11 +154,11 @@ class Sampler:
         errors_per_s: float | None = None,
     ) -> LoadReport:
         """The newest sample as a LoadReport of this moment: empty, with age 0, before the first."""
-        utilization, sampled_at, _ = self._newest
+        utilization, sampled_at = self._newest
         age_s = 0.0 if sampled_at is None else max(0.0, self._clock() - sampled_at)
         return LoadReport(utilization, in_flight, queue_depth, age_s, calls_per_s, errors_per_s)
 
-    def _own(self) -> tuple[dict[str, float], MemoryUse | None]:
+    def _own(self) -> dict[str, float]:
         memory = self._part("memory", lambda: memory_use(self._cgroups, self._proc_root), None)
         own = {
             "cpu": self._part("cpu", self._cpu.sample, None),
@@ -180,7 +167,7 @@ class Sampler:
         }
         nothing: Mapping[str, float] = {}
         shares = dict(self._part("pressure", self._pressure.sample, nothing))
-        return shares | {name: share for name, share in own.items() if share is not None}, memory
+        return shares | {name: share for name, share in own.items() if share is not None}
 
     def _part(self, name: str, measure: Callable[[], T], unknown: T) -> T:
         """One of the own measurements. A kernel file of an unforeseen form costs that one, and not the thread."""

@@ -29,7 +29,6 @@ def test_before_the_first_sample_nothing_is_known() -> None:
     sampler = Sampler()
     assert sampler.utilization == {}
     assert sampler.sampled_at is None
-    assert sampler.memory is None
     report = sampler.report(in_flight=3, queue_depth=1)
     assert (report.utilization, report.in_flight, report.queue_depth, report.age_s) == ({}, 3, 1, 0.0)
 
@@ -43,8 +42,7 @@ def test_samples_in_a_thread_of_its_own_and_stops() -> None:
     wait_for(lambda: {"cpu", "npu"} <= sampler.utilization.keys())
     assert sampler.utilization["npu"] == 0.4
     assert 0.0 <= sampler.utilization["cpu"] <= 1.5
-    assert sampler.memory is not None
-    assert 0.0 < sampler.memory.share <= 1.5
+    assert 0.0 < sampler.utilization["memory"] <= 1.5
     assert threading.get_ident() not in where
     sampler.stop()
     sampler.stop()
@@ -83,8 +81,6 @@ def test_memory_is_reported_as_a_level(tmp_path: Path) -> None:
     machine = v2(tmp_path, memory_kb=1000, available_kb=300)
     sampler = Sampler(proc_root=machine.proc, cgroup_root=machine.cgroup)
     assert sampler.sample() == {"memory": pytest.approx(0.7)}
-    assert sampler.memory is not None
-    assert sampler.memory.share == pytest.approx(0.7)
 
 
 def test_what_a_model_tells_is_reported_until_it_is_old() -> None:
@@ -248,16 +244,6 @@ def test_stop_leaves_a_hanging_source_behind_and_says_so(caplog: pytest.LogCaptu
     assert any("'stuck' still hangs" in line for line in complaints(caplog))
     release.set()
     wait_for(lambda: not [thread for thread in threading.enumerate() if thread.name == "steelyard-source-stuck"])
-
-
-def test_sources_can_be_removed() -> None:
-    sampler = Sampler()
-    sampler.add_source("a", lambda: 0.1)
-    assert "a" in sampler.sample()
-    sampler.remove_source("a")
-    sampler.remove_source("a")
-    assert "a" not in sampler.sample()
-    sampler.stop()
 
 
 def test_names_are_unique() -> None:

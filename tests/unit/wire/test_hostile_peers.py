@@ -15,6 +15,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+from support.pki import shared_pki
 from support.wires import Handler, until
 from support.wires import call as invocation
 from unit.wire.hostile import (
@@ -32,6 +33,7 @@ from unit.wire.hostile import (
 )
 
 from steelyard.errors import Unavailable
+from steelyard.security import Tls
 from steelyard.wire import Channel, LaneConnector, Listener, Streamed, WireLimits
 from steelyard.wire.frames import Answer, Drain, Fail, encode, packet
 
@@ -150,6 +152,35 @@ async def test_more_connections_than_are_served_are_closed_on_the_grpc_port_too(
             await peer.close()
         await asyncio.gather(*ends)
         await served_soon(listener, "grpc")
+
+
+@pytest.mark.parametrize("is_secured", [False, True])
+async def test_a_rush_of_connections_to_a_lane_has_a_rate(is_secured: bool) -> None:
+    """Beyond it they are closed, with TLS before a handshake is begun; who comes a second later is let in."""
+    limits = WireLimits(connects_per_s=5, connect_timeout_s=30.0)
+    credentials = shared_pki().provider("127.0.0.1") if is_secured else None
+    async with Listener(Handler(), limits=limits, lanes=("tcp",), credentials=credentials) as listener:
+        began_s = time.monotonic()
+        peers = [await asyncio.open_connection("127.0.0.1", int(listener.lanes["tcp"])) for _ in range(60)]
+        took_s = time.monotonic() - began_s
+        closed = [asyncio.ensure_future(ended(reader)) for reader, _ in peers]
+        await until(lambda: sum(each.done() for each in closed) >= 60 - 6 - 5 * took_s)
+        await asyncio.sleep(1.0)
+        if not is_secured:
+            assert sum(not each.done() for each in closed) <= 6 + 5 * took_s
+        for _, writer in peers:
+            writer.transport.abort()
+        await asyncio.gather(*closed)
+        tls = Tls(shared_pki().consumer()) if is_secured else None
+        async with Channel(listener.address, connector=LaneConnector("tcp", listener.offer, tls)) as channel:
+            assert (await channel(invocation(deadline_at=time.monotonic() + 30))).body == b"hi"
+
+
+async def ended(reader: asyncio.StreamReader) -> None:
+    """Without a word but our HELLO: what is let in hears one."""
+    with contextlib.suppress(OSError):
+        while await reader.read(65536):
+            pass
 
 
 @pytest.mark.parametrize("begun", [b"", PREFACE], ids=["preface", "settings"])
