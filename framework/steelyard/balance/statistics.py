@@ -30,6 +30,7 @@ class Objective(StrEnum):
     AVAILABILITY = "availability"
     UTILIZATION = "utilization"
     LATENCY = "latency"
+    QUEUE = "queue"
     TRANSPORT = "transport"
     WARM_UP = "warm-up"
 
@@ -37,9 +38,9 @@ class Objective(StrEnum):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reason:
     """Why a node's share is what it is. ``imbalance`` is D for availability (missing share of the cluster's
-    success), log(load_ref / load) for utilization, log(mean / own) of a call's seconds for latency, consecutive
-    failures for transport, and what is missing of the full ramp for warm-up. ``since_s`` is a moment on the
-    caller's clock."""
+    success), log(load_ref / load) for utilization, log(mean / own) of a call's seconds for latency, the calls too many
+    for a queue, consecutive failures for transport, and what is missing of the full ramp for warm-up. ``since_s`` is a
+    moment on the caller's clock."""
 
     objective: Objective = Objective.NONE
     imbalance: float = 0.0
@@ -56,6 +57,8 @@ class NodeStatistics:
     ``availability`` is ok / (ok + failed) in the window, None without calls. ``load`` is the dominant of ``loads`` and
     ``resource`` its name.
     ``refuse_ratio`` is the part of its own keys it gives away, ``accept_weight`` the share of all calls it takes over.
+    ``passes``, in [0, 1], is the part of its draws that it takes of calls without a key: below 1 while a queue that it told
+    of drains, and ``draining`` says what it told and since when; 0 while it is ejected.
     """
 
     identity: str
@@ -76,9 +79,16 @@ class NodeStatistics:
     weight_ratio: float = 1.0
     refuse_ratio: float = 0.0
     accept_weight: float = 0.0
+    passes: float = 1.0
     resource: str | None = None
     list: NodeList = NodeList.NEUTRAL
     reason: Reason = field(default_factory=Reason)
+    draining: Reason = field(default_factory=Reason)
+
+    @property
+    def because(self) -> str:
+        """``reason`` and ``draining`` in words; empty: nothing moves it."""
+        return "; ".join(filter(None, (self.reason.text, self.draining.text)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

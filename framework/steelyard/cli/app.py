@@ -252,8 +252,8 @@ def nodes(
     "skipped", "load_ref", "nodes": [{"address", "state", "zone", "weight", "application", "protocol", "started_at",
     "methods", "tags", "hardware": {"kind", "model", "cores", "quota", "memory_bytes", "accelerators"}, "load":
     {"status": "reported" | "no report" | "unreachable", "reason", "utilization", "in_flight", "queue_depth", "age_s"},
-    "observer": {"list", "flow_ratio", "share", "base_share", "reason"}}]}]}. What is not known is null; sizes are
-    bytes, shares and utilizations 0 to 1, times ISO 8601 in UTC. Keys are only ever added.
+    "observer": {"list", "flow_ratio", "share", "base_share", "passes", "reason"}}]}]}. What is not known is null; sizes
+    are bytes, shares and utilizations 0 to 1, times ISO 8601 in UTC. Keys are only ever added.
     """
     from .logs import log_to_stderr
 

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import datetime
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -143,7 +143,8 @@ def _node(sight: Sight) -> dict[str, Any]:
             "flow_ratio": law.flow_ratio,
             "share": law.share,
             "base_share": law.base_share,
-            "reason": law.reason.text,
+            "passes": law.passes,
+            "reason": law.because,
         },
     }
 
@@ -174,7 +175,7 @@ def table(seen: Survey, width: int, asked: Asked) -> RenderableType:
         return Text(nothing(seen, asked))
     parts: list[RenderableType] = [Text(f"{seen.registry}  {seen.observed_at.astimezone():%H:%M:%S}", style="dim")]
     for service in seen.services:
-        parts += [Text(""), _title(service), _service(service, is_wide=width >= WIDE), *_unreachable(service)]
+        parts += [Text(""), _title(service), _service(service, is_wide=width >= WIDE), *_remarks(service)]
     parts += [Text(""), Text(f"{seen.policy}: {_OBSERVER_NOTE}.", style="dim")]
     return Group(*parts)
 
@@ -226,12 +227,17 @@ def _service(service: ServiceSight, *, is_wide: bool) -> Table:
     return grid
 
 
-def _unreachable(service: ServiceSight) -> list[Text]:
-    """Why nodes are unreachable, for the first few of them."""
-    silent = [sight for sight in service.nodes if sight.load.reach is Reach.UNREACHABLE]
-    lines = [Text(f"{sight.node.address}: {sight.load.reason}", style="dim") for sight in silent[:MOST_REASONS]]
-    if len(silent) > MOST_REASONS:
-        lines.append(Text(f"and {len(silent) - MOST_REASONS} more", style="dim"))
+def _remarks(service: ServiceSight) -> list[Text]:
+    """Why nodes are unreachable, and whose queue is to drain, for the first few of each."""
+    silent = [(sight, sight.load.reason) for sight in service.nodes if sight.load.reach is Reach.UNREACHABLE]
+    full = [(sight, sight.law.draining.text) for sight in service.nodes if sight.law and sight.law.draining.text]
+    return [*_first_of(silent), *_first_of(full)]
+
+
+def _first_of(remarks: Sequence[tuple[Sight, str]]) -> list[Text]:
+    lines = [Text(f"{sight.node.address}: {text}", style="dim") for sight, text in remarks[:MOST_REASONS]]
+    if len(remarks) > MOST_REASONS:
+        lines.append(Text(f"and {len(remarks) - MOST_REASONS} more", style="dim"))
     return lines
 
 

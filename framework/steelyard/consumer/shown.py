@@ -78,7 +78,7 @@ def _row(node: NodeStatistics) -> tuple[str, ...]:
         "-" if node.availability is None else f"{node.availability:.1%}",
         load,
         str(node.in_flight),
-        node.reason.text,
+        node.because,
     )
 
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.fleet import node
 
-from steelyard.balance import Objective, hash_key
+from steelyard.balance import Objective, ReportState, hash_key
 from steelyard.balance.dual import Dual, DualSettings
 from steelyard.balance.dual.latency import FULL, blended, counted, passing, seconds
 from steelyard.model import LoadReport, Outcome
@@ -187,6 +187,77 @@ def test_a_node_that_is_to_drain_gets_part_of_its_draws_until_it_has_or_is_heard
     now_s += 10.0
     policy.tick(now_s)
     assert drawn("n0") == pytest.approx(1.0, abs=0.15)
+
+
+def test_statistics_say_who_drains_why_and_since_when() -> None:
+    policy = dual()
+    now_s = periods(policy, 3, lambda at: (0.5, 5, 50.0))
+    for later_s, count in ((0.5, 30), (1.5, 40)):
+        told(policy, "n0", now_s + later_s, 0.5 + later_s / 100, count, 50.0)
+    first, *rest = policy.statistics(now_s + 1.5).nodes
+    assert 0.0 < first.passes < 1.0
+    assert first.passes == policy.eligible[0].passes
+    assert (first.draining.objective, first.draining.since_s) == (Objective.QUEUE, now_s + 0.5)
+    assert first.draining.text == f"told of 40 calls, 5 being its part: takes {first.passes:.0%} of its draws"
+    assert first.because.endswith(first.draining.text)
+    assert {(one.passes, one.draining.text, one.because) for one in rest} == {(1.0, "", "")}
+    told(policy, "n0", now_s + 2.5, 0.5, 5, 50.0)
+    first = policy.statistics(now_s + 2.5).nodes[0]
+    assert (first.passes, first.draining.text) == (1.0, "")
+
+
+# --- what was told once, and then never again ---------------------------------------------------------------------
+
+_TOLD = st.fixed_dictionaries(
+    {"utilization": st.dictionaries(st.sampled_from(["cpu", "gpu", "limit"]), st.floats(0.0, 1.0), min_size=1)},
+    optional={
+        "in_flight": st.integers(0, 500),
+        "calls_per_s": st.floats(0.0, 500.0),
+        "errors_per_s": st.floats(0.0, 5.0),
+    },
+)
+
+
+@given(
+    st.lists(_TOLD, min_size=1, max_size=5),
+    st.sampled_from([(), ("in_flight",), ("calls_per_s",), ("calls_per_s", "errors_per_s"), ("gpu", "limit", "cpu")]),
+)
+def test_whatever_a_node_told_once_it_is_as_any_other_when_it_tells_it_no_more(
+    said: list[dict[str, object]], kept_back: tuple[str, ...]
+) -> None:
+    """All fields that a report may lack; () stands for reports that stop altogether."""
+    policy = dual()
+    now_s = periods(policy, 3, lambda at: (0.5, 5, 50.0))
+    node, other = policy.eligible[:2]
+
+    def second(report: LoadReport | None) -> None:
+        nonlocal now_s
+        now_s += 1.0
+        if report is not None:
+            policy.report("n0:1", report, now_s)
+        for at in range(1, 8):
+            told(policy, f"n{at}", now_s, 0.5 + now_s / 1e4, 5, 50.0)
+        policy.tick(now_s)
+
+    for facts in said:
+        second(LoadReport(**facts))  # type: ignore[arg-type]
+    for _ in range(5):
+        full = {"utilization": {"cpu": 0.5 + now_s / 1e4}, "in_flight": 5, "calls_per_s": 50.0, "errors_per_s": 0.0}
+        less = {name: value for name, value in full.items() if name not in kept_back and "cpu" not in kept_back}
+        second(LoadReport(**less) if less and kept_back else None)  # type: ignore[arg-type]
+    assert node.passes == 1.0
+    assert node not in policy._draining
+    if {"in_flight", "calls_per_s"} & {*kept_back} or not kept_back or "cpu" in kept_back:
+        assert (node.told_in_flight, node.answered_per_s) == (0.0, 0.0)
+        assert policy._told_s == pytest.approx(other.told_in_flight / other.answered_per_s)
+    if "cpu" not in kept_back and kept_back:
+        assert node.pressure == node.load.raw
+        assert set(node.load.levels) == {"cpu"}
+        assert node.load.load == pytest.approx(0.5, abs=0.5)
+    else:
+        for _ in range(8):
+            second(None)
+        assert node.load.state(now_s) is ReportState.UNKNOWN
 
 
 def test_calls_go_on_when_every_node_is_to_drain() -> None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import datetime
 import json
+from dataclasses import replace
 from io import StringIO
 
 import pytest
 from rich.console import Console
 
-from steelyard.balance import make_policy
+from steelyard.balance import Objective, Reason, make_policy
 from steelyard.cli.nodes import Asked, document, nothing, table
 from steelyard.cli.survey import Load, Reach, ServiceSight, Sight, Survey
 from steelyard.model import LoadReport
@@ -89,7 +90,9 @@ def test_the_document() -> None:
             "queue_depth": 2,
             "age_s": 0.25,
         },
-        "observer": {"list": "neutral", "flow_ratio": 1.0, "share": 1.0, "base_share": 1.0, "reason": ""},
+        "observer": {
+            "list": "neutral", "flow_ratio": 1.0, "share": 1.0, "base_share": 1.0, "passes": 1.0, "reason": "",
+        },
     }
     assert (cpu["address"], cpu["started_at"], cpu["load"]["status"]) == ("[fd00::2]:20880", None, "unreachable")
     assert cpu["load"]["utilization"] is None
@@ -115,6 +118,19 @@ def test_the_table_fits_and_says_everything(width: int) -> None:
         "each consumer has lists of its own",
     ):
         assert fact in plain, fact
+
+
+def test_a_node_that_is_to_drain_is_named_with_what_it_told() -> None:
+    seen = survey()
+    (service,) = seen.services
+    sight = service.nodes[0]
+    assert sight.law is not None
+    draining = Reason(objective=Objective.QUEUE, text="told of 40 calls, 5 being its part: takes 45% of its draws")
+    law = replace(sight.law, passes=0.45, draining=draining)
+    full = replace(seen, services=(replace(service, nodes=(replace(sight, law=law), service.nodes[1])),))
+    assert f"10.0.0.1:20880: {draining.text}" in drawn(full, 140)
+    observed = document(full)["services"][0]["nodes"][0]["observer"]
+    assert (observed["passes"], observed["reason"]) == (0.45, draining.text)
 
 
 def test_the_table_says_what_the_registry_cannot_vouch_for() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 from ..policy import node_statistics
@@ -27,9 +27,17 @@ def nodes(
     sent: int,
     load_ref: float | None,
     told_s: float | None,
+    draining: Mapping[Member, latency.Drain],
     resources: frozenset[str] | None,
 ) -> tuple[NodeStatistics, ...]:
-    return tuple(_node(member, plan, now_s, sent, load_ref, told_s, resources) for member in members)
+    return tuple(
+        replace(
+            _node(member, plan, now_s, sent, load_ref, told_s, resources),
+            passes=member.passes,
+            draining=_drain(member, draining.get(member)),
+        )
+        for member in members
+    )
 
 
 def _node(
@@ -95,6 +103,13 @@ def _reason(member: Member, now_s: float, load_ref: float | None, told_s: float 
     if not member.is_off_domain:
         text += ", held there by its share" if abs(member.log_w) > _NEUTRAL else ""
     return Reason(objective=Objective.UTILIZATION, imbalance=imbalance, since_s=member.off_since_s, text=text)
+
+
+def _drain(member: Member, drain: latency.Drain | None) -> Reason:
+    if drain is None or member.passes >= 1.0 or member.is_blocked:
+        return NO_REASON
+    text = f"told of {drain.told:.0f} calls, {drain.fair:.0f} being its part: takes {member.passes:.0%} of its draws"
+    return Reason(objective=Objective.QUEUE, imbalance=drain.told - drain.fair, since_s=drain.since_s, text=text)
 
 
 _OUT = Reason(text="takes no traffic: not ready, or weight 0")

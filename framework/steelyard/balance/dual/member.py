@@ -31,8 +31,8 @@ class Member(Candidate):
     Evidence: ``reports`` since the last step said in sum ``excess_sum`` more than the mean of all nodes, which was in
     sum ``mean_sum``; ``noise`` is the variance of one such excess about what it measures.
 
-    Latency: its reports tell of ``told_in_flight`` calls and of ``answered_per_s``, as ``latency.blended``;
-    ``pressure`` is what its utilization counts as, seen how long its calls take.
+    Latency: its reports tell of ``told_in_flight`` calls and of ``answered_per_s``, as ``latency.blended``, and did so
+    last at ``told_at_s``; ``pressure`` is what its utilization counts as, seen how long its calls take.
 
     Availability: ``kept`` is 1 - refuse, in [floor, 1]; below 1 the node is *shed*. ``deepest`` is the lowest ``kept``
     since it was shed. ``sick_rate`` is the success rate it was shed for, ``log_odds`` the evidence since for "healthy"
@@ -80,6 +80,7 @@ class Member(Candidate):
         "reports",
         "salt",
         "sick_rate",
+        "told_at_s",
         "told_in_flight",
         "transport_failures",
         "warm_from_s",
@@ -97,6 +98,7 @@ class Member(Candidate):
         self.noise = 0.0
         self.pressure = 0.0
         self.told_in_flight = self.answered_per_s = 0.0
+        self.told_at_s = -math.inf
         self.observed_at_s = -math.inf
         self.off_since_s: float | None = None
         self.held_until_s = -math.inf

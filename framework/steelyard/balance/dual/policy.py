@@ -4,13 +4,14 @@ This file only connects the parts. Each law is a file: availability, ejection, u
 kept * ramp should be; plan turns f into shares, refuse ratios and accept weights; by_key reads the plan for a call
 with a key, and ``_pick_free`` for one without.
 
-Without a key: up to four nodes drawn by p, and the one with the smallest q / p gets the call, on a tie the first drawn.
-p is the slow loop (what a node can carry), q the fast one (what it has to do right now). q is the in-flight count of
-the node's last *reply* plus what was sent since: every reply is a free probe and consumers learn at different moments.
-Reports pushed to all at once would make them herd, towards a short queue and away from a long one, so q is none of
-their business; what they tell of a long queue makes its node take only a part of its draws (see ``latency``). q is kept
-until the next reply (a drowning node answers nobody), and only halves every 15 s. Simulated, p99 of 20 nodes with
-neighbours and 100 consumers, where it halves in 2, 5 and 15 s: 613, 470 and 450 ms (seed 2).
+Without a key: up to four choices, nodes drawn by p (in larger fleets the last is one that has just replied, see
+``recent``), and the one with the smallest q / p gets the call, on a tie the first drawn. p is the slow loop (what a
+node can carry), q the fast one (what it has to do right now). q is the in-flight count of the node's last *reply* plus
+what was sent since: every reply is a free probe and consumers learn at different moments. Reports pushed to all at once
+would make them herd, towards a short queue and away from a long one, so q is none of their business; what they tell of
+a long queue makes its node take only a part of its draws (see ``latency``). q is kept until the next reply (a drowning
+node answers nobody), and only halves every 15 s. Simulated, p99 of 20 nodes with neighbours and 100 consumers, where it
+halves in 2, 5 and 15 s: 613, 470 and 450 ms (seed 2).
 
 q / p and not (q + 1) / p: on an idle fleet the latter gives every draw to the node with the larger p, so that p = 3/4
 takes 15/16 of the calls, and two equal nodes' shares jump as soon as their p differ at all, which the slow loop then
@@ -47,6 +48,7 @@ from .ejection import EjectionLaw
 from .hold import freeze, held
 from .member import Member
 from .plan import Plan, make_plan
+from .recent import Recent
 from .settings import DualSettings
 from .utilization import RatioLaw, UtilizationLaw
 from .warm_up import apply_ramps, ramp
@@ -92,11 +94,13 @@ class Dual(PolicyBase[Member]):
         # The published law is measured as it was published: two choices, and utilization alone.
         self._is_published = self.settings.law == "ratio"
         self._further = range(0)  # the draws of a pick beyond two
+        self._recent = Recent()
+        self._remembers = False  # so the last choice is not drawn
         # The few that need looking at, so that a tick need not look at all.
         self._failing: list[Member] = []
         self._shed: list[Member] = []
         self._warming: list[Member] = []
-        self._draining: dict[Member, None] = {}
+        self._draining: dict[Member, latency.Drain] = {}
         self._is_stale = False  # the plan is
         self._held: float | None = None
         self._decayed_periods = 0.0
@@ -162,7 +166,8 @@ class Dual(PolicyBase[Member]):
         first_at, other_at = table.draw_two(dice)
         first, other = members[first_at], members[other_at]
         if first.passes + other.passes < 2.0 or excluded:
-            return self._draw_passing(plan, dice, excluded, (first_at, other_at))
+            drawn = self._draw_passing(plan, dice, excluded, (first_at, other_at))
+            return self._recent.or_better(drawn, parts, dice, excluded) if self._remembers else drawn
         if other.queue * parts[first_at] < first.queue * parts[other_at]:
             first, first_at = other, other_at
         for _ in self._further:
@@ -172,7 +177,7 @@ class Dual(PolicyBase[Member]):
                 other.passes >= 1.0 or dice() < other.passes
             ):
                 first, first_at = other, other_at
-        return first
+        return self._recent.or_better(first, parts, dice) if self._remembers else first
 
     def _choices_among(self, nodes: int) -> int:
         """At most a quarter of the nodes are drawn: the shortest queue of half a fleet is the shortest queue, whatever
@@ -312,6 +317,8 @@ class Dual(PolicyBase[Member]):
         member.new_ok += 1
         member.is_doubted = False
         member.transport_failures = 0
+        if self._remembers and told is not None and member.place >= 0 and self._plan is not None:
+            self._recent.heard(member, self._plan.parts, now_s)
 
     def report(self, address: str, report: LoadReport, now_s: float) -> None:
         if report.utilization:
@@ -324,38 +331,52 @@ class Dual(PolicyBase[Member]):
             signal = member.load
             member.pressure = signal.raw
             if hears_queues and abs(now_s - report.age_s - signal.sampled_at_s) < _SAME_SAMPLE_S:
-                self._hear(member, report)
+                self._hear(member, report, now_s)
             if signal.repeats == 1:
                 member.log_w_then = member.log_w
             if reference and signal.load is not None and member.held_until_s <= now_s:
                 least_s = 0.5 * settings.period_s
                 member.observe(member.pressure, reference, signal.sampled_at_s, least_s, settings.evidence_reports)
 
-    def _hear(self, member: Member, report: LoadReport) -> None:
+    def _hear(self, member: Member, report: LoadReport, now_s: float) -> None:
         """What a believed report says of how long calls take there. It leaves the known queue alone: a short one that
         all hear of at one moment makes them herd."""
         told, calls_per_s = float(report.in_flight or 0), report.calls_per_s
         if calls_per_s is None:
             return
         answered_per_s = calls_per_s - (report.errors_per_s or 0.0)
+        member.told_at_s = member.load.sampled_at_s
         member.told_in_flight, member.answered_per_s = latency.blended(
             (member.told_in_flight, member.answered_per_s), (told, answered_per_s)
         )
-        if self._told_s:
-            relative = latency.seconds(member.told_in_flight, member.answered_per_s) / self._told_s
+        mean_s = self._told_s
+        if mean_s:
+            relative = latency.seconds(member.told_in_flight, member.answered_per_s) / mean_s
             mean = self._load_ref or 0.0
             member.pressure = latency.counted(member.load.raw, relative, self.settings.slow_latency, mean)
             if not member.is_blocked:
-                member.passes = latency.passing(told, answered_per_s, self._told_s)
-                if member.passes < 1.0:
-                    self._draining[member] = None
+                self._drain(member, told, answered_per_s, mean_s, now_s)
 
-    def _end_draining(self, now_s: float) -> None:
-        """Of those that are to drain: who is not heard of any more gets its draws back."""
-        for member in [member for member in self._draining if member.passes < 1.0]:
-            if not member.is_blocked and (self._is_keyed or member.load.sampled_at_s < now_s - FRESH_S):
-                member.passes = 1.0
-        self._draining = {member: None for member in self._draining if member.passes < 1.0 and member.is_member}
+    def _drain(self, member: Member, told: float, answered_per_s: float, mean_s: float, now_s: float) -> None:
+        passes = member.passes = latency.passing(told, answered_per_s, mean_s)
+        before = self._draining.pop(member, None)
+        if passes < 1.0:
+            since_s = now_s if before is None else before.since_s
+            self._draining[member] = latency.Drain(told, mean_s * answered_per_s, since_s)
+
+    def _forget_untold(self, now_s: float) -> None:
+        """What a node told of its calls is believed as long as a load is fresh: of one that tells no more of them, or
+        nothing at all, nobody knows how long calls take, and it gets its draws back."""
+        until_s = now_s - FRESH_S
+        for member in [member for member in self.eligible if member.told_at_s < until_s]:
+            member.told_in_flight = member.answered_per_s = 0.0
+        if self._draining:
+            for member in list(self._draining):
+                if member.is_blocked or not member.is_member:
+                    del self._draining[member]
+                elif self._is_keyed or member.told_at_s < until_s:
+                    member.passes = 1.0
+                    del self._draining[member]
 
     def _note_stream(self, member: Member, now_s: float) -> None:
         """A report stream that begins anew, on a node that answered nothing meanwhile, is a process that restarted."""
@@ -409,8 +430,7 @@ class Dual(PolicyBase[Member]):
         lived_s = min(BUCKETS * BUCKET_S, max(1.0, now_s - self._first_seen_at_s))
         self._fleet = look_at(self._window, now_s, lived_s)
         self._decay_queues(elapsed_s)
-        if self._draining:
-            self._end_draining(now_s)
+        self._forget_untold(now_s)
         answered_per_s = sum([member.answered_per_s for member in self.eligible])
         told = sum([member.told_in_flight for member in self.eligible])
         self._told_s = told / answered_per_s if answered_per_s > 0.0 else None
@@ -508,7 +528,9 @@ class Dual(PolicyBase[Member]):
         if abs(total * self._scale - 1.0) > _MOST_OFF_SCALE:
             self._scale = 1.0 / total
         weights = self._weights if self._is_free or not self._is_keyed else None
-        self._further = range(self._choices_among(len(members)) - 2)
+        choices = self._choices_among(len(members))
+        self._remembers = choices > 2 and weights is not None
+        self._further = range(choices - (3 if self._remembers else 2))
         self._plan = make_plan(members, flow, ring=self._ring, weights=weights, scale=self._scale)
         return self._plan
 
@@ -539,10 +561,12 @@ class Dual(PolicyBase[Member]):
         super()._updated(candidate, node, now_s)
         if candidate.weight <= 0:
             candidate.place = -1
+            self._recent.forget(candidate)
         if has_restarted:
             self._warm_again(candidate, now_s)
 
     def _left(self, candidate: Member, now_s: float) -> None:
+        self._recent.forget(candidate)
         self._window.take_out(candidate.window, now_s)
         candidate.place = -1
 
@@ -551,6 +575,7 @@ class Dual(PolicyBase[Member]):
         self._shed = [member for member in self.eligible if member.kept < 1.0 or member.is_ejected]
         self._warming = [member for member in self._warming if member.is_member]
         self._ring = None
+        self._recent.forget()
         if not self.eligible:
             self._plan = None
             self._queue_total = 0.0
@@ -580,6 +605,7 @@ class Dual(PolicyBase[Member]):
                 sent=self._sent(),
                 load_ref=self._load_ref,
                 told_s=self._told_s,
+                draining=self._draining,
                 resources=self.resources,
             ),
             availability=fleet.availability if fleet.judged else None,
