@@ -14,42 +14,20 @@ import argparse
 import asyncio
 import json
 import os
-import re
 import shutil
-import subprocess
 import sys
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import bench_rpc
 import rpc_parts
+from callgrind import MISSING, Counter, under_valgrind
 from rpc_common import Echo
 
 BODY = b"x" * 100
 WARM_UP_CALLS = 1280
 PART_CALLS = 4000
-_TOTALS = re.compile(r"^totals: (\d+)", re.MULTILINE)
-
-
-class Counter:
-    """Instructions of this process, section by section."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._tell("--instr=on")
-        self.taken()
-
-    def taken(self) -> int:
-        """Since the last question."""
-        before = set(self._folder.iterdir())
-        self._tell("--dump")
-        new = set(self._folder.iterdir()) - before
-        return sum(int(found) for file in new for found in _TOTALS.findall(file.read_text()))
-
-    def _tell(self, what: str) -> None:
-        subprocess.run(["callgrind_control", what, str(os.getpid())], check=True, stdout=subprocess.DEVNULL)
 
 
 async def raw() -> Echo:
@@ -120,17 +98,6 @@ def _nothing() -> None:
     pass
 
 
-def under_valgrind(*what: str) -> dict[str, float]:
-    with tempfile.TemporaryDirectory() as folder:
-        command = ["valgrind", "--tool=callgrind", "--instr-atstart=no", "--callgrind-out-file=out"]
-        command += [sys.executable, str(Path(__file__).resolve()), "measure", *what]
-        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
-        if done.returncode:
-            raise RuntimeError(f"{what}: {done.stderr}")
-        found: dict[str, float] = json.loads(done.stdout)
-        return found
-
-
 def measure(what: list[str]) -> None:
     """In the process that is measured."""
     import uvloop
@@ -155,7 +122,7 @@ def main() -> None:
     parser.add_argument("--only", help=f"some of these, separated by ';': {'; '.join(CASES)}")
     arguments = parser.parse_args()
     if shutil.which("callgrind_control") is None:
-        sys.exit("callgrind is needed: apt-get install valgrind")
+        sys.exit(MISSING)
     asked: list[tuple[str, ...]] = [()]
     if not arguments.parts:
         wanted = (arguments.only or "").split(";")
@@ -163,7 +130,7 @@ def main() -> None:
         asked = [(name, str(arguments.callers), str(arguments.calls)) for name in names]
     found: dict[str, float] = {}
     for each in asked:
-        now = under_valgrind(*each)
+        now = under_valgrind(__file__, *each)
         found |= now
         for name, count in now.items():
             print(f"{name:<60} {count / 1000:8.1f} thousand", flush=True)

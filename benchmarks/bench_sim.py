@@ -1,6 +1,7 @@
 """How fast is the simulator? Simulated calls a second of processor time, for each policy.
 
     python benchmarks/bench_sim.py [--policies random,p2c,...] [--rounds 5] [--json out.json]
+    python benchmarks/bench_sim.py --instructions      thousands of instructions a call, whatever else the machine does
 
 One fleet for all: forty machines of one, two and four times the speed, four consumers, 20 ms of work a call, reports
 and ticks once a second as everywhere, at a load that no policy drowns a machine with. Calls outnumber reports 25 to 1.
@@ -19,6 +20,8 @@ import argparse
 import json
 import platform
 import random
+import shutil
+import sys
 from collections.abc import Sequence
 from heapq import heappop, heappush
 from pathlib import Path
@@ -26,11 +29,12 @@ from time import process_time
 from typing import Any
 
 import msgspec
+from callgrind import MISSING, Counter, under_valgrind
 
-from steelyard.sim import Job, Scenario, contenders, run
+from steelyard.balance import policy_names
+from steelyard.sim import Job, Scenario, World, contenders, draw_arrivals, run
 
-CLASSICAL = ("random", "round_robin", "p2c", "consistent_hash")
-POLICIES = (*CLASSICAL, "least_active", "peak_ewma", "bounded_hash", "weighted_round_robin", "prequal", "dual", "ratio")
+POLICIES = policy_names()
 BAR = 200_000.0
 UNITS = 50_000
 QUEUES = 40
@@ -91,12 +95,31 @@ def bench(names: Sequence[str], rounds: int) -> list[dict[str, Any]]:
     ]
 
 
+def instructions(name: str) -> dict[str, float]:
+    """Of one run, a call, in the process that is measured."""
+    scenario = msgspec.convert({**SCENARIO, "seconds": 6, "measure": {"from_s": 2, "moved_s": 1}}, Scenario)
+    world = World(scenario, draw_arrivals(scenario, 1), contenders([name], scenario)[0].make, 1)
+    counter = Counter(Path.cwd())
+    world.run()
+    return {name: counter.taken() / world.calls}
+
+
 def main() -> None:
+    if sys.argv[1:2] == ["measure"]:
+        print(json.dumps(instructions(sys.argv[2])))
+        return
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--policies", default=",".join(POLICIES), help="names, comma-separated")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--json", type=Path)
+    parser.add_argument("--instructions", action="store_true", help="count them, under valgrind, instead of timing")
     options = parser.parse_args()
+    if options.instructions:
+        if shutil.which("callgrind_control") is None:
+            sys.exit(MISSING)
+        for name in options.policies.split(","):
+            print(f"  {name:22} {under_valgrind(__file__, name)[name] / 1000:9.1f}", flush=True)
+        return
     rows = bench(options.policies.split(","), options.rounds)
     print(f"{'':24} calls/s   bare round trips in one call")
     for row in rows:

@@ -73,7 +73,10 @@ def is_believable(report: LoadReport) -> bool:
     for rate in (report.calls_per_s, report.errors_per_s):
         if rate is not None and not 0.0 <= rate < math.inf:
             return False
-    return all(0.0 <= value <= HIGHEST_BELIEVED for value in report.utilization.values())
+    for value in report.utilization.values():  # noqa: SIM110 - all() would make a generator, nearly always for one number
+        if not 0.0 <= value <= HIGHEST_BELIEVED:
+            return False
+    return True
 
 
 def steering_load(report: LoadReport, resources: frozenset[str] | None = None) -> float | None:
@@ -169,15 +172,19 @@ class LoadSignal:
         return True
 
     def _blend(self, utilization: Mapping[str, float], keep: float, resources: frozenset[str] | None) -> None:
-        names = tuple(utilization)
-        if names == self._names:
-            levels = [
-                value + keep * (old - value) for value, old in zip(utilization.values(), self._levels, strict=True)
-            ]
-        else:
+        names, olds = tuple(utilization), self._levels
+        if names != self._names:
             before = self.levels
-            levels = [value + keep * (before.get(name, value) - value) for name, value in utilization.items()]
+            olds = tuple([before.get(name, value) for name, value in utilization.items()])
             self._names = _shared(names)
+        if len(names) == 1:
+            # The usual report; each consumer hears one from each node a second.
+            (value,), (old,) = utilization.values(), olds
+            level = value + keep * (old - value)
+            self._levels = (level,)
+            self.load = level if _steers(names[0], resources) else None
+            return
+        levels = [value + keep * (old - value) for value, old in zip(utilization.values(), olds, strict=True)]
         self._levels = tuple(levels)
         self.load = max(
             (level for name, level in zip(names, levels, strict=True) if _steers(name, resources)), default=None

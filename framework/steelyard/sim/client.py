@@ -7,13 +7,13 @@ and the budget are the product's own objects; only clock and network are simulat
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from random import Random
 from typing import Any
 
 from steelyard.balance import Candidate, Policy
 from steelyard.guard import Protection, RetryBudget, backoff_s
-from steelyard.model import LoadReport, Outcome
+from steelyard.model import Outcome
 
 from .call import Call, Ending
 from .kernel import Kernel
@@ -40,6 +40,7 @@ class Client:
         chance: Random,
     ) -> None:
         self.policy = policy
+        self._open: deque[Call] = deque()
         self._pick, self._started, self._ended = policy.pick, policy.started, policy.ended
         self.on_over: Callable[[Call], None] | None = None
         self._kernel = kernel
@@ -47,13 +48,13 @@ class Client:
         self._recorder = recorder
         self._settings = settings
         self._record_over = recorder.over
+        self._add_open = self._open.append
         self._timeout_s = settings.timeout_s
         self._delay_s = settings.delay_s * (0.5 + chance.random())
         self.answered: Callable[[Call, Ending, int | None], None] = self._answer_later if self._delay_s else self._take
         self._dice = chance.random
         self._budget = RetryBudget(settings.retry_ratio, settings.retry_per_s)
         self._deposit = self._budget.deposit if settings.retries else None
-        self._open: deque[Call] = deque()
         self._is_sweeping = False
         self._protection = Protection() if settings.protection else None
         self._hold: Any = getattr(policy, "hold_diversion", None)
@@ -63,14 +64,14 @@ class Client:
         if self._protection is not None and not self._is_admitted(self._protection, call):
             self._record(call, Ending.DEGRADED)
             return
+        now_s = call.began_at_s
         if self._deposit is not None:
-            self._deposit(call.began_at_s)
-        self._open.append(call)
+            self._deposit(now_s)
+        self._add_open(call)
         if not self._is_sweeping:
             self._is_sweeping = True
-            self._kernel.at(call.began_at_s + self._timeout_s, self._sweep)
+            self._kernel.at(now_s + self._timeout_s, self._sweep)
         # ``_send`` written out: this runs for every call, and retries are few.
-        now_s = call.began_at_s
         candidate = self._pick(now_s, self._dice, call.hash)
         if candidate is None:
             self._over(call, Ending.NO_NODE)
@@ -189,9 +190,6 @@ class Client:
 
     # --- what else a consumer hears -----------------------------------------------------------------------------
 
-    def hear(self, address: str, report: LoadReport) -> None:
-        self.policy.report(address, report, self._kernel.now_s)
-
     def tick(self) -> None:
         """One period, in the order of cluster.control_loop."""
         if self._protection is not None:
@@ -205,18 +203,24 @@ class Client:
     def _probe(self) -> None:
         """Prequal's own probes: asked beside a call, answered a round trip later from the server's own memory."""
         now_s = self._kernel.now_s
-        for candidate in self._probes(now_s, self._dice):
-            self._kernel.at(now_s + self._delay_s, self._probe_arrives, candidate)
+        asked = self._probes(now_s, self._dice)
+        if asked:
+            self._kernel.at(now_s + self._delay_s, self._probes_arrive, asked)
 
-    def _probe_arrives(self, candidate: Candidate) -> None:
-        server = self._servers[candidate.identity]
-        if server.is_down or server.is_paused:
-            return
-        assert server.latencies is not None
-        answer = (candidate, server.in_flight, server.latencies.estimate(server.in_flight))
-        self._kernel.at(self._kernel.now_s + self._delay_s, self._probe_answered, answer)
+    def _probes_arrive(self, asked: Sequence[Candidate]) -> None:
+        """All that were sent at one moment, in one event: nothing could come between them."""
+        answers = []
+        for candidate in asked:
+            server = self._servers[candidate.identity]
+            if not server.is_down and not server.is_paused:
+                assert server.latencies is not None
+                in_flight = server.in_flight
+                answers.append((candidate, in_flight, server.latencies.estimate(in_flight)))
+        if answers:
+            self._kernel.at(self._kernel.now_s + self._delay_s, self._probes_answered, answers)
 
-    def _probe_answered(self, answer: tuple[Candidate, int, float]) -> None:
-        candidate, in_flight, latency_s = answer
+    def _probes_answered(self, answers: Sequence[tuple[Candidate, int, float]]) -> None:
         policy: Any = self.policy
-        policy.probed(candidate, self._kernel.now_s, in_flight=in_flight, latency_s=latency_s)
+        now_s = self._kernel.now_s
+        for candidate, in_flight, latency_s in answers:
+            policy.probed(candidate, now_s, in_flight=in_flight, latency_s=latency_s)

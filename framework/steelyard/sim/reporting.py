@@ -23,7 +23,7 @@ class Reporter:
     ) -> None:
         self._kernel = kernel
         self._server = server
-        self._clients = clients
+        self._heard = [client.policy.report for client in clients]
         self._settings = settings
         self._dice = chance.random
         self._distortion: str | None = None
@@ -65,6 +65,6 @@ class Reporter:
         )
 
     def _deliver(self, report: LoadReport) -> None:
-        address = self._server.node.address
-        for client in self._clients:
-            client.hear(address, report)
+        address, now_s = self._server.node.address, self._kernel.now_s
+        for hear in self._heard:
+            hear(address, report, now_s)

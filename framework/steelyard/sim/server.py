@@ -58,6 +58,7 @@ class Server:
         "_speed",
         "_tabled",
         "_waiting",
+        "_wakes",
         "_worked",
         "busy_s",
         "fail_cost",
@@ -92,6 +93,7 @@ class Server:
         self.latencies: LatencyByLoad | None = None  # kept where somebody probes
         self._kernel = kernel
         self._events, self._number = kernel.events, kernel.number
+        self._wakes = self._wake  # bound once: every event holds it
         self._dice = dice
         self._slots = group.slots or _default_slots(group)
         self._running: list[tuple[float, int, Call]] = []
@@ -104,7 +106,6 @@ class Server:
         self._load = 0.0
         self._due_s = inf
         self._cores = group.cores
-        self._set_tables()
         # Troubles: each kept by itself, because they may overlap.
         self.fail_rate = 0.0
         self.fail_cost = 0.0
@@ -118,6 +119,7 @@ class Server:
         if group.quota is not None:
             self._budget_s = group.quota * _THROTTLE_S
             kernel.every(_THROTTLE_S, _THROTTLE_S * dice(), self._refill)
+        self._set_tables()
 
     # --- calls --------------------------------------------------------------------------------------------------
 
@@ -161,7 +163,7 @@ class Server:
         self._count = number = self._count + 1
         heappush(running, (worked + work_s, number, call))
         count = len(running)
-        if count >= self._tabled or self._budget_s is not inf or self.is_paused:
+        if count >= self._tabled:
             self._set_rate()
             return
         rate = self._rate = self._rates[count] * self._speed
@@ -169,7 +171,7 @@ class Server:
         due_s = now_s + (running[0][0] - worked) / rate
         if due_s < self._due_s:
             self._due_s = due_s
-            heappush(self._events, (due_s, self._number(), self._wake, due_s))
+            heappush(self._events, (due_s, self._number(), self._wakes, due_s))
 
     def _look_up(self, cache: OrderedDict[int, None], key: int) -> float:
         if key in cache:
@@ -213,7 +215,7 @@ class Server:
             else:
                 self._start(call)
         count = len(running)
-        if not 0 < count < self._tabled or self._budget_s is not inf or self.is_paused:
+        if not 0 < count < self._tabled:
             self._set_rate()
             return
         rate = self._rate = self._rates[count] * self._speed
@@ -221,7 +223,7 @@ class Server:
         due_s = now_s + (running[0][0] - worked) / rate
         if due_s < self._due_s:
             self._due_s = due_s
-            heappush(self._events, (due_s, self._number(), self._wake, due_s))
+            heappush(self._events, (due_s, self._number(), self._wakes, due_s))
 
     # --- the work clock -----------------------------------------------------------------------------------------
 
@@ -256,13 +258,14 @@ class Server:
                 return
         if due_s < self._due_s:
             self._due_s = due_s
-            heappush(self._events, (due_s, self._number(), self._wake, due_s))
+            heappush(self._events, (due_s, self._number(), self._wakes, due_s))
 
     def changed(self) -> None:
         """A trouble or a neighbour came or went: the rate is another from now on."""
         self._advance()
         self._speed = self.group.speed * (1.0 - self.stolen) / self.slowness
         self._due_s = inf
+        self._set_tabled()
         self._set_rate()
 
     def set_cores(self, cores: float) -> None:
@@ -276,7 +279,11 @@ class Server:
         self._speed = group.speed
         marginal = group.marginal if group.discipline == "batching" else None
         self._rates, self._loads = _tables(self._cores, min(self._slots, 256), marginal, parallel(group))
-        self._tabled = len(self._rates)
+        self._set_tabled()
+
+    def _set_tabled(self) -> None:
+        """Up to how many calls the tables say all; with a quota, or in a pause, they never do."""
+        self._tabled = 0 if self.is_paused or self._budget_s is not inf else len(self._rates)
 
     def _rate_of(self, count: int) -> float:
         if self.group.discipline == "batching":

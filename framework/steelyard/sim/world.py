@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import repeat
 from time import process_time
 
 from steelyard.balance import LatencyByLoad, Policy
@@ -80,22 +81,31 @@ class World:
         self.cpu_s = process_time() - started_s
 
     def _arrivals_of(self, arrivals: Arrivals) -> Callable[[int], None]:
-        """``arrive(number)``: call *number* of the drawn ones begins now. A closure, because it runs for every call and
-        what it looks at never changes."""
-        kernel, clients, work_s, consumer = self.kernel, self.clients, arrivals.work_s, arrivals.consumer
+        """``arrive(number)``: call *number* of the drawn ones begins now. They are asked for in their order, so the
+        columns are read by iterators that make the calls in C."""
+        kernel, closed = self.kernel, self.scenario.traffic.closed is not None
         keys, hashes, priorities = arrivals.key, arrivals.hashes, arrivals.priority
+        calls = map(
+            Call,
+            map(self.clients.__getitem__, arrivals.consumer),
+            arrivals.at_s,
+            arrivals.at_s,
+            arrivals.work_s,
+            repeat(-1) if keys is None else keys,
+            repeat(None) if keys is None else map(hashes.__getitem__, keys),
+            repeat(1) if priorities is None else priorities,
+        )
 
-        def arrive(number: int) -> None:
-            client = clients[consumer[number]]
-            key, hashed = -1, None
-            if keys is not None:
-                key = keys[number]
-                hashed = hashes[key]
-            priority = 1 if priorities is None else priorities[number]
-            now_s = kernel.now_s
-            client.begin(Call(client, now_s, now_s, work_s[number], key, hashed, priority))
+        def arrive(_: int) -> None:
+            call = next(calls)
+            call.client.begin(call)
 
-        return arrive
+        def arrive_now(_: int) -> None:
+            call = next(calls)
+            call.began_at_s = call.sent_at_s = kernel.now_s
+            call.client.begin(call)
+
+        return arrive_now if closed else arrive
 
     # --- the registry -------------------------------------------------------------------------------------------
 

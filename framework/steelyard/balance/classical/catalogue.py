@@ -8,9 +8,9 @@ from typing import Any
 
 from ..policy import Policy
 from ..settings import NoSettings, check_range
-from .choosers import First, LeastOfAll, LeastOfTwo, OwnZone
+from .choosers import First, LeastOfTwo, OwnZone
 from .hashed import BoundedHashSettings, BoundedRing, ConsistentHashSettings, RingOwner
-from .metered import Metered
+from .metered import metered
 from .meters import (
     AdaptiveLoad,
     AdaptiveSettings,
@@ -24,9 +24,10 @@ from .meters import (
 )
 from .outliers import OutlierEjection
 from .prequal import Prequal, PrequalSettings
+from .ranked import Ranked
 from .spreaders import Draw, Stride, Turns
 from .weighers import IdleCpu, ReportedLoad, StaticWeight, WeightedRoundRobinSettings
-from .weighted import Weighted
+from .weighted import Ejecting, Weighted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,8 +52,10 @@ class Recipe:
 
 
 def _weighted_round_robin(settings: WeightedRoundRobinSettings) -> Policy:
-    ejection = OutlierEjection() if settings.outlier_ejection else None
-    return Weighted("weighted_round_robin", ReportedLoad(settings), Stride(), ejection)
+    name, weigher, spreader = "weighted_round_robin", ReportedLoad(settings), Stride()
+    if settings.outlier_ejection:
+        return Ejecting(name, weigher, spreader, OutlierEjection())
+    return Weighted(name, weigher, spreader)
 
 
 RECIPES: tuple[Recipe, ...] = (
@@ -64,16 +67,16 @@ RECIPES: tuple[Recipe, ...] = (
         "consistent_hash", ConsistentHashSettings, lambda s: Weighted("consistent_hash", StaticWeight(), RingOwner(s))
     ),
     Recipe("bounded_hash", BoundedHashSettings, lambda s: Weighted("bounded_hash", StaticWeight(), BoundedRing(s))),
-    Recipe("least_active", NoSettings, lambda _: Metered("least_active", InFlight(), LeastOfAll())),
-    Recipe("p2c", NoSettings, lambda _: Metered("p2c", InFlight(), LeastOfTwo())),
+    Recipe("least_active", NoSettings, lambda _: Ranked("least_active", InFlight())),
+    Recipe("p2c", NoSettings, lambda _: metered("p2c", InFlight(), LeastOfTwo())),
     Recipe(
         "shortest_response",
         ShortestResponseSettings,
-        lambda s: Metered("shortest_response", ResponseTime(s), LeastOfAll()),
+        lambda s: Ranked("shortest_response", ResponseTime(s)),
     ),
-    Recipe("peak_ewma", PeakEwmaSettings, lambda s: Metered("peak_ewma", PeakEwma(s), LeastOfTwo())),
-    Recipe("adaptive", AdaptiveSettings, lambda s: Metered("adaptive", AdaptiveLoad(s), LeastOfTwo())),
-    Recipe("zone_aware", ZoneAwareSettings, lambda s: Metered("zone_aware", InFlight(), OwnZone(s.zone, s.spill_over))),
-    Recipe("available", AvailableSettings, lambda s: Metered("available", Reachability(s), First())),
+    Recipe("peak_ewma", PeakEwmaSettings, lambda s: metered("peak_ewma", PeakEwma(s), LeastOfTwo())),
+    Recipe("adaptive", AdaptiveSettings, lambda s: metered("adaptive", AdaptiveLoad(s), LeastOfTwo())),
+    Recipe("zone_aware", ZoneAwareSettings, lambda s: metered("zone_aware", InFlight(), OwnZone(s.zone, s.spill_over))),
+    Recipe("available", AvailableSettings, lambda s: metered("available", Reachability(s), First())),
     Recipe("prequal", PrequalSettings, Prequal),
 )

@@ -20,32 +20,6 @@ class Chooser(Protocol):
     def choose(self, meter: Meter, now_s: float, dice: Dice, excluded: Collection[str]) -> Traced | None: ...
 
 
-class LeastOfAll:
-    """The smallest of all; ties are drawn by weight. O(n), and herding: all consumers see the same smallest.
-    ``LeastOfTwo`` is the cure of both."""
-
-    def __init__(self) -> None:
-        self._members: Sequence[Traced] = ()
-
-    def set_members(self, members: Sequence[Traced]) -> None:
-        self._members = members
-
-    def choose(self, meter: Meter, now_s: float, dice: Dice, excluded: Collection[str]) -> Traced | None:
-        best: list[Traced] = []
-        smallest = float("inf")
-        for member in self._members:
-            if excluded and member.identity in excluded:
-                continue
-            cost = meter.cost(member, now_s)
-            if cost < smallest:
-                smallest, best = cost, [member]
-            elif cost == smallest:
-                best.append(member)
-        if len(best) < 2:
-            return best[0] if best else None
-        return best[DrawTable(member.weight for member in best).draw(dice)]
-
-
 class LeastOfTwo:
     """The smaller of two different nodes drawn by weight (power of two choices, Mitzenmacher 2001): nearly all of the
     gain of comparing all, at O(log n), and consumers do not run to one node together. On an idle fleet the first drawn

@@ -8,13 +8,15 @@ nodes at once (an idle fleet): choosers break ties by weight, never by position.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import exp, sqrt
+from math import exp, inf, sqrt
 from typing import Any, Protocol
 
 from steelyard.model import Outcome
 
 from ..settings import check_range
 from .trace import Traced
+
+_OK, _FAILED, _IGNORED = Outcome.OK, Outcome.FAILED, Outcome.IGNORED
 
 
 class Meter(Protocol):
@@ -31,6 +33,14 @@ class Meter(Protocol):
     ) -> None: ...
 
 
+class SteadyMeter(Meter, Protocol):
+    """Its cost is a new one after a call began or ended, and otherwise only at a moment known beforehand. It counts
+    open calls as every policy does, and is told of endings only."""
+
+    def holds_until_s(self, candidate: Traced, now_s: float) -> float:
+        """Whatever calls begin and end, no cost changes by time alone before this."""
+
+
 class InFlight:
     """Own open calls over weight (Dubbo's leastactive; Envoy's and gRPC's least request).
 
@@ -42,6 +52,9 @@ class InFlight:
 
     def cost(self, candidate: Traced, now_s: float) -> float:
         return candidate.in_flight / candidate.weight
+
+    def holds_until_s(self, candidate: Traced, now_s: float) -> float:
+        return inf
 
     def started(self, candidate: Traced, now_s: float) -> None:
         """Counted by every policy."""
@@ -104,17 +117,23 @@ class ResponseTime:
             return self._UNPROVEN_S + open_calls if open_calls else 0.0
         return elapsed.total_s / elapsed.count * (open_calls + 1)
 
+    def holds_until_s(self, candidate: Traced, now_s: float) -> float:
+        elapsed: Elapsed = candidate.trace
+        is_over = now_s - elapsed.begun_s > self._slide_s
+        return (now_s if is_over else elapsed.begun_s) + self._slide_s
+
     def started(self, candidate: Traced, now_s: float) -> None:
         """Latency is what counts."""
 
     def ended(self, candidate: Traced, outcome: Outcome, now_s: float, latency_s: float, is_transport: bool) -> None:
-        if outcome is Outcome.IGNORED:
+        if outcome is _IGNORED:
             return
         elapsed: Elapsed = candidate.trace
         if now_s - elapsed.begun_s > self._slide_s:
             elapsed.begun_s, elapsed.count, elapsed.total_s = now_s, 0, 0.0
+        least_s = 0.0 if outcome is _OK else self._failure_s
         elapsed.count += 1
-        elapsed.total_s += max(0.0 if outcome is Outcome.OK else self._failure_s, latency_s)
+        elapsed.total_s += latency_s if latency_s > least_s else least_s
 
 
 @dataclass(slots=True)
@@ -152,7 +171,8 @@ class PeakEwma:
         peak: Peak = candidate.trace
         if peak.level_s == 0.0:
             return self._UNPROVEN_S + candidate.in_flight if candidate.in_flight else 0.0
-        level_s = peak.level_s * exp(-max(0.0, now_s - peak.at_s) / self._decay_s)
+        age_s = now_s - peak.at_s
+        level_s = peak.level_s * exp(-age_s / self._decay_s) if age_s > 0.0 else peak.level_s
         return level_s * (candidate.in_flight + 1)
 
     def started(self, candidate: Traced, now_s: float) -> None:
@@ -160,8 +180,11 @@ class PeakEwma:
 
     def ended(self, candidate: Traced, outcome: Outcome, now_s: float, latency_s: float, is_transport: bool) -> None:
         peak: Peak = candidate.trace
-        keep = exp(-max(0.0, now_s - peak.at_s) / self._decay_s)
-        peak.level_s = latency_s if latency_s > peak.level_s else peak.level_s * keep + latency_s * (1.0 - keep)
+        if latency_s > peak.level_s:
+            peak.level_s = latency_s
+        else:
+            keep = exp(-max(0.0, now_s - peak.at_s) / self._decay_s)
+            peak.level_s = peak.level_s * keep + latency_s * (1.0 - keep)
         peak.at_s = max(peak.at_s, now_s)
 
 
@@ -202,14 +225,15 @@ class AdaptiveLoad:
 
     def cost(self, candidate: Traced, now_s: float) -> float:
         answered: Answered = candidate.trace
-        if now_s - answered.picked_at_s > 2 * self._timeout_s:
+        timeout_s = self._timeout_s
+        if now_s - answered.picked_at_s > 2 * timeout_s:
             return 0.0
-        silent = (now_s - answered.answered_at_s) / self._timeout_s
+        silent = (now_s - answered.answered_at_s) / timeout_s
         latency_s = answered.latency_s
         if silent > 1.0:
             # Nothing heard: halved for every timeout when nothing is owed, charged two timeouts when something is.
             owes = answered.picked_at_s > answered.answered_at_s
-            latency_s = (latency_s + (2 * self._timeout_s if owes else latency_s * 0.5 ** min(silent, 60.0))) / 2
+            latency_s = (latency_s + (2 * timeout_s if owes else latency_s * 0.5 ** min(silent, 60.0))) / 2
         load = candidate.load.load
         success = answered.ok / (answered.sent + 1)
         pressure = (1.0 if load is None else load) * (sqrt(latency_s * 1e3) + 1.0) * (candidate.in_flight + 1)
@@ -223,8 +247,8 @@ class AdaptiveLoad:
     def ended(self, candidate: Traced, outcome: Outcome, now_s: float, latency_s: float, is_transport: bool) -> None:
         answered: Answered = candidate.trace
         answered.answered_at_s = now_s
-        answered.latency_s = (answered.latency_s + max(0.0, latency_s)) / 2
-        if outcome is Outcome.OK:
+        answered.latency_s = (answered.latency_s + (latency_s if latency_s > 0.0 else 0.0)) / 2
+        if outcome is _OK:
             answered.ok += 1
 
 
@@ -285,9 +309,9 @@ class Reachability:
 
     def ended(self, candidate: Traced, outcome: Outcome, now_s: float, latency_s: float, is_transport: bool) -> None:
         doubt: Doubt = candidate.trace
-        if outcome is Outcome.OK:
+        if outcome is _OK:
             doubt.failures, doubt.stays_s = 0, 0.0
-        elif outcome is Outcome.FAILED:
+        elif outcome is _FAILED:
             doubt.failures += 1
             if not doubt.stays_s:
                 if is_transport or doubt.failures >= self._failures:

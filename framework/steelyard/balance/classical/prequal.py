@@ -20,7 +20,9 @@ from bisect import bisect_left, insort
 from collections import deque
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from statistics import median
+from operator import attrgetter
+
+import msgspec
 
 from steelyard_registry.node import Node
 
@@ -33,7 +35,7 @@ from .trace import Traced
 
 _RECENT = 128  # in-flight counts that the quantile is taken of: some eight pools
 _MOST_USES = 1_000
-_PROBES_AT_ONCE = 16
+_PROBES_AT_ONCE = 16.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,17 +66,20 @@ class PrequalSettings:
         check_range("idle_probe_s", self.idle_probe_s, 0.01, 600.0)
 
 
-class Probe:
-    """An answer in the pool. ``in_flight`` grows with the calls sent there since."""
+class Probe(msgspec.Struct, eq=False, gc=False):
+    """An answer in the pool. ``in_flight`` grows with the calls sent there since.
 
-    __slots__ = ("at_s", "candidate", "in_flight", "latency_s", "uses_left")
+    A Struct because three are made for every call, and are made in C. Nothing holds one but the pool.
+    """
 
-    def __init__(self, candidate: Traced, at_s: float, in_flight: int, latency_s: float, uses_left: int) -> None:
-        self.candidate = candidate
-        self.at_s = at_s
-        self.in_flight = in_flight
-        self.latency_s = latency_s
-        self.uses_left = uses_left
+    candidate: Traced
+    at_s: float
+    in_flight: int
+    latency_s: float
+    uses_left: int
+
+
+_IN_FLIGHT, _LATENCY = attrgetter("in_flight"), attrgetter("latency_s")
 
 
 class Prequal(PolicyBase[Traced]):
@@ -83,12 +88,13 @@ class Prequal(PolicyBase[Traced]):
     def __init__(self, settings: PrequalSettings | None = None) -> None:
         super().__init__()
         self._settings = settings or PrequalSettings()
-        self._pool: list[Probe] = []
+        self._pool: list[Probe] = []  # as they came: the oldest first
         self._recent: deque[int] = deque()
         self._sorted: list[int] = []
         self._fallback = Draw()
         self._probes_owed = 0.0
         self._removals_owed = 0.0
+        self._uses = self._uses_of_one()
         self._uses_owed = 0.0
         self._removes_oldest = True
         self._probed_at_s = -math.inf
@@ -97,25 +103,25 @@ class Prequal(PolicyBase[Traced]):
         if not self.eligible:
             return None
         self._expire(now_s)
+        pool = self._pool
+        if excluded:
+            pool = [probe for probe in pool if probe.candidate.identity not in excluded]
+        if len(pool) < 2 and (not pool or len(self.eligible) > 1):
+            return self._fallback.pick(now_s, dice, None, excluded)
         hot_above = self._hot_above()
         best: Probe | None = None
-        best_rank = (True, 0.0)
-        usable = 0
-        for probe in self._pool:
-            if excluded and probe.candidate.identity in excluded:
-                continue
-            usable += 1
-            is_hot = probe.in_flight > hot_above
-            rank = (is_hot, float(probe.in_flight) if is_hot else probe.latency_s)
-            if best is None or rank < best_rank:
-                best, best_rank = probe, rank
-        if best is None or (usable < 2 and len(self.eligible) > 1):
-            return self._fallback.pick(now_s, dice, None, excluded)
+        shortest_s = math.inf
+        for probe in pool:
+            if probe.in_flight <= hot_above and probe.latency_s < shortest_s:
+                best, shortest_s = probe, probe.latency_s
+        if best is None:  # all are hot
+            best = min(pool, key=_IN_FLIGHT)
         return best.candidate
 
     def started(self, candidate: Candidate, now_s: float) -> None:
-        super().started(candidate, now_s)
-        self._probes_owed = min(self._probes_owed + self._settings.probe_rate, float(_PROBES_AT_ONCE))
+        PolicyBase.started(self, candidate, now_s)
+        settings = self._settings
+        self._probes_owed = min(self._probes_owed + settings.probe_rate, _PROBES_AT_ONCE)
         used: Probe | None = None
         for probe in self._pool:
             if probe.candidate is candidate:
@@ -125,7 +131,7 @@ class Prequal(PolicyBase[Traced]):
             used.uses_left -= 1
             if used.uses_left <= 0:
                 self._pool.remove(used)
-        self._removals_owed += self._settings.remove_rate
+        self._removals_owed += settings.remove_rate
         while self._removals_owed >= 1.0:
             self._removals_owed -= 1.0
             self._remove_one()
@@ -134,35 +140,37 @@ class Prequal(PolicyBase[Traced]):
         """The nodes to be probed now: different ones, drawn uniformly."""
         if self._probes_owed < 1.0 and now_s - self._probed_at_s >= self._settings.idle_probe_s:
             self._probes_owed = 1.0
-        count = min(int(self._probes_owed), len(self.eligible))
+        owed, eligible = int(self._probes_owed), self.eligible
+        count = min(owed, len(eligible))
         if count <= 0:
             return ()
-        self._probes_owed -= int(self._probes_owed)
+        self._probes_owed -= owed
         self._probed_at_s = now_s
         # Floyd's sample: `count` different places in `count` steps, whatever the number of nodes.
         places: set[int] = set()
-        for top in range(len(self.eligible) - count, len(self.eligible)):
+        for top in range(len(eligible) - count, len(eligible)):
             at = int(dice() * (top + 1))
             places.add(top if at in places else at)
-        return [self.eligible[at] for at in sorted(places)]
+        return [eligible[at] for at in sorted(places)]
 
     def probed(self, candidate: Candidate, now_s: float, *, in_flight: int, latency_s: float) -> None:
         """*candidate* has answered a probe. An answer that makes no sense, or of a node that has left, is dropped."""
         if not candidate.is_member or in_flight < 0 or not 0.0 <= latency_s < math.inf:
             return
         assert isinstance(candidate, Traced)
-        if len(self._pool) >= self._settings.pool_size:
-            self._pool.remove(min(self._pool, key=lambda probe: probe.at_s))
-        self._uses_owed += self._uses()
+        pool, recent = self._pool, self._recent
+        if len(pool) >= self._settings.pool_size:
+            del pool[0]
+        self._uses_owed += self._uses
         uses = int(self._uses_owed)
         self._uses_owed -= uses
-        self._pool.append(Probe(candidate, now_s, in_flight, latency_s, uses))
-        self._recent.append(in_flight)
+        pool.append(Probe(candidate, now_s, in_flight, latency_s, uses))
+        recent.append(in_flight)
         insort(self._sorted, in_flight)
-        if len(self._recent) > _RECENT:
-            del self._sorted[bisect_left(self._sorted, self._recent.popleft())]
+        if len(recent) > _RECENT:
+            del self._sorted[bisect_left(self._sorted, recent.popleft())]
 
-    def _uses(self) -> float:
+    def _uses_of_one(self) -> float:
         """b_reuse = max(1, (1 + delta) / ((1 - m/n) * r_probe - r_remove)), which keeps the pool full; a fraction is
         carried over from probe to probe."""
         settings = self._settings
@@ -182,26 +190,27 @@ class Prequal(PolicyBase[Traced]):
 
     def _expire(self, now_s: float) -> None:
         oldest_s = now_s - self._settings.max_age_s
-        if any(probe.at_s < oldest_s for probe in self._pool):
+        if self._pool and self._pool[0].at_s < oldest_s:
             self._pool = [probe for probe in self._pool if probe.at_s >= oldest_s]
 
     def _remove_one(self) -> None:
         if not self._pool:
             return
         if self._removes_oldest:
-            gone = min(self._pool, key=lambda probe: probe.at_s)
+            del self._pool[0]
         else:
-            hot_above = self._hot_above()
-            is_any_hot = any(probe.in_flight > hot_above for probe in self._pool)
-            gone = max(self._pool, key=lambda probe: probe.in_flight if is_any_hot else probe.latency_s)
+            gone = max(self._pool, key=_IN_FLIGHT)
+            if gone.in_flight <= self._hot_above():  # none is hot
+                gone = max(self._pool, key=_LATENCY)
+            self._pool.remove(gone)
         self._removes_oldest = not self._removes_oldest
-        self._pool.remove(gone)
 
     def _new_candidate(self, node: Node, now_s: float) -> Traced:
         return Traced(node, now_s)
 
     def _rebuild(self, now_s: float) -> None:
         self._pool = [probe for probe in self._pool if probe.candidate.is_member and probe.candidate.weight > 0]
+        self._uses = self._uses_of_one()
         if self.eligible:
             self._fallback.set_weights(self.eligible, [float(member.weight) for member in self.eligible])
 
@@ -218,6 +227,7 @@ class LatencyByLoad:
 
     def __init__(self) -> None:
         self._buckets: dict[int, deque[float]] = {}
+        self._medians: dict[int, float] = {}  # of the buckets that have not changed since they were asked
 
     def observe(self, in_flight: int, latency_s: float) -> None:
         """A call that found *in_flight* others when it arrived took *latency_s*."""
@@ -226,16 +236,22 @@ class LatencyByLoad:
         if kept is None:
             kept = self._buckets[bucket] = deque(maxlen=self._KEPT)
         kept.append(latency_s)
+        self._medians.pop(bucket, None)
 
     def estimate(self, in_flight: int) -> float:
         """Seconds; 0 before the first call, so that a new node is tried."""
         if not self._buckets:
             return 0.0
-        bucket = _bucket(in_flight)
-        kept = self._buckets.get(bucket)
-        if kept is None:
-            kept = self._buckets[min(self._buckets, key=lambda one: (abs(one - bucket), one))]
-        return median(kept)
+        bucket = _FIRST[in_flight] if 0 <= in_flight < _FIRST_COUNTS else _bucket(in_flight)
+        if bucket not in self._buckets:
+            bucket = min(self._buckets, key=lambda one: (abs(one - bucket), one))
+        median_s = self._medians.get(bucket)
+        if median_s is None:
+            ordered = sorted(self._buckets[bucket])
+            middle = len(ordered) // 2
+            median_s = ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) / 2
+            self._medians[bucket] = median_s
+        return median_s
 
 
 def _bucket(in_flight: int) -> int:

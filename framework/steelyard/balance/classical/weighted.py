@@ -24,14 +24,14 @@ class Weighted(PolicyBase[Traced]):
     """Asks the weigher for weights (once per change, or at each tick if they live) and lets the spreader follow
     them."""
 
-    def __init__(
-        self, name: str, weigher: Weigher, spreader: Spreader, ejection: OutlierEjection | None = None
-    ) -> None:
+    _ejection: OutlierEjection | None = None
+
+    def __init__(self, name: str, weigher: Weigher, spreader: Spreader) -> None:
         super().__init__()
         self.name = name
         self._weigher = weigher
         self._spreader = spreader
-        self._ejection = ejection
+        self._spread_call = spreader.pick
         self._bounded = spreader if isinstance(spreader, BoundedRing) else None
         self._members: list[Traced] = []
         self._weights: list[float] = []
@@ -41,26 +41,11 @@ class Weighted(PolicyBase[Traced]):
             return None
         if self._bounded is not None:
             self._bounded.open_calls = self.open_calls
-        picked = self._spreader.pick(now_s, dice, key, excluded)
+        picked = self._spread_call(now_s, dice, key, excluded)
         if picked is None and len(self._members) < len(self.eligible):
             # All that are in are excluded: better an ejected node than none.
             return next((one for one in self.eligible if one.identity not in excluded), None)
         return picked
-
-    def ended(
-        self,
-        candidate: Candidate,
-        outcome: Outcome,
-        now_s: float,
-        *,
-        latency_s: float,
-        in_flight: int | None = None,
-        is_transport: bool = False,
-    ) -> None:
-        super().ended(candidate, outcome, now_s, latency_s=latency_s, in_flight=in_flight)
-        if self._ejection is not None and outcome is not Outcome.IGNORED and candidate.is_member:
-            assert isinstance(candidate, Traced)
-            self._ejection.count(candidate, is_ok=outcome is Outcome.OK)
 
     def report(self, address: str, report: LoadReport, now_s: float) -> None:
         super().report(address, report, now_s)
@@ -122,3 +107,26 @@ class Weighted(PolicyBase[Traced]):
         if self._ejection is not None:
             self._ejection.forget(self.eligible)
         self._spread(now_s)
+
+
+class Ejecting(Weighted):
+    """Weighted, with outlier ejection. A class of its own, so that nobody else's calls are asked about it."""
+
+    def __init__(self, name: str, weigher: Weigher, spreader: Spreader, ejection: OutlierEjection) -> None:
+        super().__init__(name, weigher, spreader)
+        self._ejection: OutlierEjection = ejection
+
+    def ended(
+        self,
+        candidate: Candidate,
+        outcome: Outcome,
+        now_s: float,
+        *,
+        latency_s: float,
+        in_flight: int | None = None,
+        is_transport: bool = False,
+    ) -> None:
+        PolicyBase.ended(self, candidate, outcome, now_s, latency_s=latency_s, in_flight=in_flight)
+        if outcome is not Outcome.IGNORED and candidate.is_member:
+            assert isinstance(candidate, Traced)
+            self._ejection.count(candidate, is_ok=outcome is Outcome.OK)
