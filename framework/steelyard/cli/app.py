@@ -293,6 +293,9 @@ def sim(
     plot: Annotated[
         str | None, typer.Option(metavar="FILE", help="Load per node over time as .png, .svg or .html (first seed).")
     ] = None,
+    differences: Annotated[
+        bool, typer.Option("--differences", help="Paired differences to dual, with their 95 % intervals, for means.")
+    ] = False,
     gates: Annotated[bool, typer.Option("--gates", help="Fail when a gate of a scenario is not met.")] = False,
     report: Annotated[
         str | None, typer.Option(metavar="FOLDER", help="Rewrite results.csv and results.md there.")
@@ -320,6 +323,7 @@ def sim(
                 plot=plot,
                 report=report,
                 is_gated=gates,
+                shows_differences=differences,
             )
         )
 

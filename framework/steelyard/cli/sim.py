@@ -12,11 +12,13 @@ import typer
 
 from steelyard.sim import (
     Result,
+    Step,
     Table,
     check_picture,
     draw,
     gate_rows,
     judge,
+    paced,
     plain,
     plan,
     regenerate,
@@ -24,6 +26,7 @@ from steelyard.sim import (
     rows,
     run_all,
     scenario_names,
+    told,
     variants,
 )
 
@@ -42,6 +45,7 @@ class Asked:
     plot: str | None = None
     report: str | None = None
     is_gated: bool = False
+    shows_differences: bool = False
 
 
 def run(asked: Asked) -> None:
@@ -59,15 +63,16 @@ def run(asked: Asked) -> None:
     jobs = plan(asked.scenarios, _policies(asked), asked.seeds)
     results: list[Result] = []
     first = jobs[0].seed
-    for result in run_all(
+    running = run_all(
         jobs,
         processes=_processes(asked),
         with_loads=(lambda job: job.seed == first) if asked.plot is not None else (lambda job: False),
-    ):
-        results.append(result)
-        _progress(result, len(results), len(jobs))
+    )
+    for step in paced(jobs, running):
+        results.append(step.result)
+        _progress(step)
     _progress_ends()
-    failed = sum(_show(name, results, is_quiet=asked.json_path == "-") for name in asked.scenarios)
+    failed = sum(_show(name, results, asked) for name in asked.scenarios)
     if asked.json_path is not None:
         _write_json(asked.json_path, results)
     if asked.plot is not None:
@@ -95,18 +100,18 @@ def _list() -> None:
     typer.echo("\nsteelyard sim SCENARIO...: run some of these, or files of your own", err=True)
 
 
-def _show(name: str, results: list[Result], *, is_quiet: bool) -> int:
+def _show(name: str, results: list[Result], asked: Asked) -> int:
     """Print one scenario's tables; the number of its gates that are not met."""
     scenario = variants(name)[0][1]
     mine = [result for result in results if result.scenario == scenario.name]
     table = Table(mine)
     verdicts = judge(scenario, mine)
-    if not is_quiet:
+    if asked.json_path != "-":
         typer.echo(f"\n{scenario.name}: {scenario.text}")
         for variant in table.variants():
             about = ", ".join(f"{key} {value}" for key, value in variant.items())
             typer.echo(f"\n{about}" if about else "")
-            typer.echo(plain(*rows(table, variant)))
+            typer.echo(plain(*rows(table, variant, as_differences=asked.shows_differences)))
         if verdicts:
             typer.echo("")
             typer.echo(plain(*gate_rows(scenario, verdicts)))
@@ -145,18 +150,26 @@ def _report(asked: Asked) -> None:
         policies=_policies(asked),
         seeds=asked.seeds,
         processes=_processes(asked),
-        on_result=_progress,
+        on_step=_progress,
+        on_kept=_kept,
     )
     _progress_ends()
 
 
-def _progress(result: Result, done: int, total: int) -> None:
+def _kept(count: int) -> None:
+    if count:
+        typer.echo(f"{count} runs of a report that was stopped are kept, since nothing has changed", err=True)
+
+
+def _progress(step: Step) -> None:
+    result = step.result
     about = " ".join([result.scenario, *(f"{key}={value}" for key, value in result.variant.items()), result.policy])
-    line = f"{done} of {total}: {about}, seed {result.seed} ({result.calls_per_s:,.0f} calls/s)"
+    left = f", {told(step.left_s)} left" if step.done < step.total else ""
+    line = f"{step.done} of {step.total}{left}: {about}, seed {result.seed} ({result.calls_per_s:,.0f} calls/s)"
     if sys.stderr.isatty():
         sys.stderr.write(f"\r\x1b[K{line[:110]}")
         sys.stderr.flush()
-    elif done == total or done % 50 == 0:
+    elif step.done == step.total or step.done % 50 == 0:
         typer.echo(line, err=True)
 
 

@@ -7,6 +7,7 @@ from .contender import contenders, everybody
 from .ledger import page, rounded
 from .ledger import read as read_ledger
 from .measure import METRICS
+from .pace import Step, paced, told
 from .picture import check_picture, draw
 from .reading import SHIPPED, load_scenario, scenario_names, variants
 from .report import notes_in, regenerate, rewrite
@@ -29,6 +30,7 @@ __all__ = [
     "Result",
     "Scenario",
     "Server",
+    "Step",
     "Table",
     "Verdict",
     "World",
@@ -41,6 +43,7 @@ __all__ = [
     "judge",
     "load_scenario",
     "notes_in",
+    "paced",
     "page",
     "plain",
     "plan",
@@ -53,5 +56,6 @@ __all__ = [
     "run_all",
     "scenario_names",
     "stream",
+    "told",
     "variants",
 ]

@@ -3,8 +3,8 @@
 A small heap and not a simulation library: SimPy 4.1, which runs each request as a generator, makes 90,000 round trips a
 second through 40 bare queues where this loop makes 1,000,000 in the same run. With everything else that a call needs
 here (policy, accounts, deadline, record) a call takes as long as 9 to 13 bare round trips (``./dev bench sim``), of
-which the policy's own part is a quarter to a third. Arrivals are not events: their times are known beforehand, and merging a sorted
-array costs a comparison where a heap costs a push and a pop.
+which the policy's own part is a quarter to a third. Arrivals are not events: their times are known beforehand, and
+merging a sorted array costs a comparison where a heap costs a push and a pop.
 
 Events at one moment happen in the order in which they were scheduled, so that a run is a function of its seed alone.
 """

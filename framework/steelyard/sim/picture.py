@@ -1,4 +1,5 @@
-"""The picture: load per node over time, one panel per policy, all on one scale.
+"""The picture: load per node over time, one panel per policy, all on one scale. The nodes that a scenario watches, as a
+rule those with a fault, are red, and dotted lines stand where faults begin and end.
 
 matplotlib, and only when a picture is asked for. A ``.html`` file holds the same drawing as SVG inside a page, so that
 it opens anywhere and stays sharp.
@@ -19,6 +20,8 @@ from .table import describe
 
 ENDINGS = (".png", ".svg", ".html")
 _MOST_LINES = 200
+_WATCHED = "watched"
+_COLOURS = ("C0", "C1", "C2", "C4", "C5", "C6", "C8", "C9")  # without the red and the grey of the cycle
 
 
 def check_picture(path: Path) -> None:
@@ -52,24 +55,27 @@ def draw(results: Sequence[Result], path: Path) -> None:
 
 
 def _panel(panel: Any, result: Result, *, is_left: bool) -> None:
-    groups = list(dict.fromkeys(node.rpartition("-")[0] for node in result.nodes))
+    kinds = [_WATCHED if node in result.watched else node.rpartition("-")[0] for node in result.nodes]
+    groups = list(dict.fromkeys(kind for kind in kinds if kind != _WATCHED))
+    colours = {_WATCHED: "red", **{group: _COLOURS[at % len(_COLOURS)] for at, group in enumerate(groups)}}
     step = max(1, len(result.nodes) // _MOST_LINES)
+    places = [at for at, kind in enumerate(kinds) if kind == _WATCHED or at % step == 0][: 2 * _MOST_LINES]
+    for at_s in result.turns_s:
+        panel.axvline(at_s, color="grey", linestyle=":", linewidth=0.7)
     labelled: set[str] = set()
-    for place in range(0, len(result.nodes), step):
-        group = result.nodes[place].rpartition("-")[0]
+    for place in sorted(places, key=lambda at: kinds[at] == _WATCHED):
+        kind = kinds[place]
         line = [second[place] for second in result.loads]
-        label = None if group in labelled or len(groups) == 1 else group
-        panel.plot(
-            range(1, len(line) + 1), line, color=f"C{groups.index(group)}", alpha=0.5, linewidth=0.7, label=label
-        )
-        labelled.add(group)
+        label = None if kind in labelled or len(colours) < 2 else kind
+        panel.plot(range(1, len(line) + 1), line, color=colours[kind], alpha=0.5, linewidth=0.7, label=label)
+        labelled.add(kind)
     panel.set_visible(True)
     panel.set_title(result.policy, fontsize=9)
     panel.set_xlabel("seconds", fontsize=8)
     if is_left:
         about = ": ".join(filter(None, (result.scenario, describe(result.variant))))
         panel.set_ylabel(f"{about}\nutilization per node", fontsize=8)
-        if len(groups) > 1:
+        if len(labelled) > 1:
             panel.legend(fontsize=7)
     panel.set_ylim(bottom=0.0)
     panel.tick_params(labelsize=7)

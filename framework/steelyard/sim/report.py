@@ -6,8 +6,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 from .ledger import page, read, written
+from .pace import Step, paced
 from .reading import scenario_names, variants
 from .run import Job, Result, plan, run_all
+from .unfinished import Unfinished
 
 CSV, PAGE, NOTES = "results.csv", "results.md", "results-notes.md"
 
@@ -29,16 +31,24 @@ def regenerate(
     policies: tuple[str, ...] = ("all",),
     seeds: int = 8,
     processes: int = 1,
-    on_result: Callable[[Result, int, int], None] = lambda result, done, total: None,
+    on_step: Callable[[Step], None] = lambda step: None,
+    on_kept: Callable[[int], None] = lambda count: None,
 ) -> None:
     """Run *names* [all] with *policies* [all] and rewrite the files in *folder*. Lines of other scenarios, and of other
-    policies in these, stay as they are: after a change of one law, only its own lines are made anew."""
+    policies in these, stay as they are: after a change of one law, only its own lines are made anew.
+
+    Runs are kept as they come, and one that was stopped goes on where it was, if nothing has changed since
+    (``unfinished``): ``on_kept`` is told how many need not be run again, ``on_step`` of each that was."""
     chosen = names or scenario_names()
     jobs: list[Job] = plan(chosen, policies, seeds)
-    results: list[Result] = []
-    for result in run_all(jobs, processes=processes):
-        results.append(result)
-        on_result(result, len(results), len(jobs))
+    unfinished = Unfinished(folder)
+    results = [result for result in map(unfinished.of, jobs) if result is not None]
+    open_jobs = [job for job in jobs if unfinished.of(job) is None]
+    on_kept(len(results))
+    for job, step in zip(open_jobs, paced(open_jobs, run_all(open_jobs, processes=processes)), strict=True):
+        unfinished.keep(job, step.result)
+        results.append(step.result)
+        on_step(step)
     path = folder / CSV
     replaced = {(job.scenario.name, job.contender.name) for job in jobs}
     is_partial = bool(names) or policies != ("all",)
@@ -46,6 +56,7 @@ def regenerate(
     kept = [result for result in before if (result.scenario, result.policy) not in replaced]
     path.write_text(written(_in_order([*kept, *results])), encoding="utf-8")
     rewrite(folder)
+    unfinished.finished()
 
 
 def _in_order(results: list[Result]) -> list[Result]:

@@ -29,8 +29,9 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """One run's numbers. ``loads`` (seconds x nodes) only where a picture was asked for. ``calls_per_s`` is how fast
-    the simulation went, and the only number here that depends on the machine."""
+    """One run's numbers. ``calls_per_s`` is how fast the simulation went, and the only number here that depends on the
+    machine. Only where a picture was asked for: ``loads`` (seconds x nodes), the names of the ``nodes``, those that are
+    ``watched``, and the seconds in which something begins or ends (``turns_s``)."""
 
     scenario: str
     variant: Mapping[str, Any]
@@ -41,6 +42,8 @@ class Result:
     calls_per_s: float = 0.0
     loads: tuple[tuple[float, ...], ...] = field(default=(), repr=False)
     nodes: tuple[str, ...] = field(default=(), repr=False)
+    watched: frozenset[str] = field(default=frozenset(), repr=False)
+    turns_s: tuple[float, ...] = field(default=(), repr=False)
 
 
 def plan(names: Sequence[str | Path], policies: Sequence[str], seeds: int | Sequence[int]) -> list[Job]:
@@ -70,7 +73,17 @@ def run(job: Job, *, with_loads: bool = False) -> Result:
         calls_per_s=world.calls / world.cpu_s,
         loads=tuple(map(tuple, world.recorder.busy)) if with_loads else (),
         nodes=tuple(server.node.host for server in world.servers) if with_loads else (),
+        watched=frozenset(server.node.host for server in world.servers if server.watched and with_loads),
+        turns_s=_turns_s(job.scenario) if with_loads else (),
     )
+
+
+def _turns_s(scenario: Scenario) -> tuple[float, ...]:
+    """When faults begin and end, each for the first time, and the disturbance that the scenario names."""
+    turns_s = [scenario.measure.disturbed_at_s, scenario.measure.disturbed_until_s or 0.0]
+    for fault in scenario.faults:
+        turns_s += [fault.at_s, fault.until_s]
+    return tuple(sorted({at_s for at_s in turns_s if 0.0 < at_s < scenario.seconds}))
 
 
 def run_all(

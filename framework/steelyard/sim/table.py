@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from .compare import Table, Verdict
+from .compare import Difference, Table, Verdict
 from .scenario import Scenario
 
 REFERENCE = "dual"
@@ -40,13 +40,16 @@ COLUMNS = (
 )
 
 
-def rows(table: Table, variant: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
+def rows(
+    table: Table, variant: Mapping[str, Any], *, as_differences: bool = False
+) -> tuple[list[str], list[list[str]]]:
     """(headings, one row per policy). A number is followed by how it compares with the reference policy's on the same
-    seeds: ``+`` better, ``-`` worse, ``=`` a tie within the noise; nothing with a single seed."""
+    seeds: ``+`` better, ``-`` worse, ``=`` a tie within the noise; nothing with a single seed. *as_differences*: every
+    number but the reference policy's own is the paired difference to it, with its 95 % interval."""
     columns = [column for column in COLUMNS if _is_told(table, variant, column)]
     headings = ["policy", *(column.heading for column in columns)]
     return headings, [
-        [policy, *(cell(table, variant, policy, column) for column in columns)]
+        [policy, *(cell(table, variant, policy, column, as_difference=as_differences) for column in columns)]
         for policy in table.policies()
         if any(table.values(variant, policy, column.metric) for column in columns)
     ]
@@ -57,19 +60,29 @@ def _is_told(table: Table, variant: Mapping[str, Any], column: Column) -> bool:
     return any(table.mean(variant, policy, column.metric) for policy in table.policies())
 
 
-def cell(table: Table, variant: Mapping[str, Any], policy: str, column: Column) -> str:
+def cell(table: Table, variant: Mapping[str, Any], policy: str, column: Column, *, as_difference: bool = False) -> str:
     mean = table.mean(variant, policy, column.metric)
     if mean is None:
         return ""
     text = column.form.format(mean).rstrip("%")
-    if policy == REFERENCE or not column.better:
+    if policy == REFERENCE or not (column.better or as_difference):
         return text
     difference = table.difference(variant, policy, REFERENCE, column.metric)
-    if difference is None or difference.half_width == float("inf"):
+    if as_difference and difference is not None:
+        text = _signed(column, difference)
+    if difference is None or difference.half_width == float("inf") or not column.better:
         return text
     if difference.is_tie:
         return f"{text} ="
     return f"{text} {'+' if difference.mean * column.better > 0 else '-'}"
+
+
+def _signed(column: Column, difference: Difference) -> str:
+    mean = column.form.format(abs(difference.mean)).rstrip("%")
+    text = f"{'-' if difference.mean < 0 else '+'}{mean}"
+    if difference.half_width == float("inf"):
+        return text
+    return f"{text} ±{column.form.format(difference.half_width).rstrip('%')}"
 
 
 def markdown(headings: Sequence[str], body: Sequence[Sequence[str]]) -> str:

@@ -53,6 +53,14 @@ def test_tables_gates_and_progress(small: str) -> None:
     assert "random" in shown.stdout
     assert "NOT MET" in shown.stdout
     assert "4 of 4: mine random, seed 2" in shown.stderr
+    assert "left" not in shown.stderr
+
+
+def test_differences_to_dual(small: str) -> None:
+    shown = sim(small, "--policy", "dual,random", "--seeds", "2", "--jobs", "1", "--differences")
+    [row] = [line for line in shown.stdout.splitlines() if line.startswith("random")]
+    assert "±" in row
+    assert "+" in row or "-" in row
 
 
 def test_gates_can_decide_the_exit_code(small: str) -> None:

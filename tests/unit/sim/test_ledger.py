@@ -56,7 +56,11 @@ def test_regenerating_a_part_keeps_the_rest(tmp_path: Path) -> None:
     (tmp_path / "results-notes.md").write_text("# Notes\n\n## sinkhole\n\nDeep.\n", encoding="utf-8")
     told: list[tuple[int, int]] = []
     regenerate(
-        tmp_path, names=("pause",), seeds=1, policies=("p2c", "dual"), on_result=lambda _, at, of: told.append((at, of))
+        tmp_path,
+        names=("pause",),
+        seeds=1,
+        policies=("p2c", "dual"),
+        on_step=lambda step: told.append((step.done, step.total)),
     )
     lines = read(tmp_path / "results.csv")
     assert [(line.scenario, line.policy) for line in lines] == [
@@ -82,5 +86,15 @@ def test_pictures(tmp_path: Path) -> None:
         draw(results, path)
         assert path.stat().st_size > 8_000
     assert "<svg" in path.read_text(encoding="utf-8")
+    assert "watched" not in path.read_text(encoding="utf-8")
     with pytest.raises(ConfigError, match=r"not 'picture\.gif'"):
         check_picture(tmp_path / "picture.gif")
+
+
+def test_a_picture_shows_the_nodes_with_a_fault_and_when(tmp_path: Path) -> None:
+    path = tmp_path / "pause.html"
+    result = run(plan(["pause"], ["random"], 1)[0], with_loads=True)
+    assert len(result.watched) == 1
+    assert result.turns_s == (20.0, 50.0)
+    draw([result], path)
+    assert "<!-- watched -->" in path.read_text(encoding="utf-8")

@@ -1,0 +1,74 @@
+"""How long the rest will take, and what a report that was stopped need not do again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from unit.sim.worlds import scenario
+
+from steelyard.sim.contender import contender
+from steelyard.sim.pace import Step, effort, paced, told
+from steelyard.sim.report import regenerate
+from steelyard.sim.run import Job, Result
+from steelyard.sim.unfinished import NAME, Unfinished
+
+
+def job(policy: str, seed: int = 1, seconds: float = 20.0) -> Job:
+    described = scenario(seconds=seconds)
+    return Job(described, {}, contender(policy, described), seed)
+
+
+def result(of: Job, cpu_s: float) -> Result:
+    return Result(of.scenario.name, {}, of.contender.name, of.seed, {"success": 1.0}, 1000, 1000 / cpu_s)
+
+
+def test_effort_is_calls_and_reports() -> None:
+    described = scenario(seconds=100, traffic={"load": [[0, 0.0], [50, 1.0]]}, work={"mean_s": 0.01})
+    calls = 4 / 0.01 * (25 + 50)
+    assert effort(described) == pytest.approx(calls + 0.5 * 4 * 4 * 100)
+
+
+def test_what_is_left_goes_by_size_and_by_policy() -> None:
+    jobs = [job("random"), job("prequal"), job("random", seconds=40.0), job("prequal", seconds=40.0)]
+    times = iter([0.0, 1.0, 5.0, 7.0, 15.0])
+    results = [result(one, cpu_s) for one, cpu_s in zip(jobs, (1.0, 4.0, 2.0, 8.0), strict=True)]
+    steps = list(paced(jobs, results, lambda: next(times)))
+    assert [step.left_s for step in steps] == pytest.approx([5.0, 10.0, 8.0, 0.0])
+    assert [(step.done, step.total) for step in steps] == [(1, 4), (2, 4), (3, 4), (4, 4)]
+
+
+def test_in_words() -> None:
+    assert [told(seconds) for seconds in (8.2, 700.0, 3 * 3600 + 290)] == ["8 s", "12 min", "3 h 05 min"]
+
+
+def test_a_kept_run_is_taken_for_the_very_same_only(tmp_path: Path) -> None:
+    one = job("p2c")
+    Unfinished(tmp_path, "code").keep(one, result(one, 1.0))
+    assert Unfinished(tmp_path, "code").of(one) == result(one, 1.0)
+    assert Unfinished(tmp_path, "other code").of(one) is None
+    for other in (job("p2c", seed=2), job("random"), job("p2c", seconds=21.0)):
+        assert Unfinished(tmp_path, "code").of(other) is None
+    with (tmp_path / NAME).open("a", encoding="utf-8") as file:
+        file.write('["cut o')
+    assert Unfinished(tmp_path, "code").of(one) is not None
+
+
+def test_a_report_that_was_stopped_goes_on(tmp_path: Path) -> None:
+    kept: list[int] = []
+    steps: list[Step] = []
+
+    def stop(step: Step) -> None:
+        if step.done == 2:
+            raise KeyboardInterrupt
+
+    asked = {"names": ("sparse-calls",), "policies": ("random", "p2c"), "seeds": 2}
+    with pytest.raises(KeyboardInterrupt):
+        regenerate(tmp_path, **asked, on_step=stop)  # type: ignore[arg-type]
+    regenerate(tmp_path, **asked, on_kept=kept.append, on_step=steps.append)  # type: ignore[arg-type]
+    assert kept == [2]
+    assert [step.total for step in steps] == [2, 2]
+    assert not (tmp_path / NAME).exists()
+    stopped = (tmp_path / "results.csv").read_text(encoding="utf-8")
+    regenerate(tmp_path, **asked)  # type: ignore[arg-type]
+    assert (tmp_path / "results.csv").read_text(encoding="utf-8") == stopped
