@@ -260,12 +260,12 @@ async def idle(carrier: str, connections: int) -> dict[str, float]:
     port = rpc.free_port()
     listener = Listener(echo, port=port, lanes=("tcp",), lane_port=port + 1)
     await listener.start()
-    children = [await connect_some(listener, carrier, 100)]
+    children = [(await connect_some(listener, carrier, 100))[0]]
     before, took_s = rss_bytes(os.getpid()), 0.0
     for at in range(0, connections, HELD):
-        started_at, count = time.perf_counter(), min(HELD, connections - at)
-        children.append(await connect_some(listener, carrier, count))
-        took_s += time.perf_counter() - started_at
+        child, child_s = await connect_some(listener, carrier, min(HELD, connections - at))
+        children.append(child)
+        took_s += child_s
     bytes_each = (rss_bytes(os.getpid()) - before) / connections
     for child in children:
         child.kill()
@@ -276,14 +276,17 @@ async def idle(carrier: str, connections: int) -> dict[str, float]:
     }
 
 
-async def connect_some(listener: Any, carrier: str, connections: int) -> Any:
-    """The child that holds them, once it does."""
-    target = listener.connections + connections
+async def connect_some(listener: Any, carrier: str, connections: int) -> tuple[Any, float]:
+    """The child that holds them, once it does, and the seconds from the first to the last."""
+    before = listener.connections
     child = rpc.spawn_script(__file__, "hold", carrier, str(listener.port), str(connections))
+    begun_at = 0.0
     async with asyncio.timeout(300):
-        while listener.connections < target:
-            await asyncio.sleep(0.01)
-    return child
+        while listener.connections < before + connections:
+            if not begun_at and listener.connections > before:
+                begun_at = time.perf_counter()
+            await asyncio.sleep(0.005)
+    return child, time.perf_counter() - begun_at
 
 
 async def hold(carrier: str, port: int, connections: int) -> None:
