@@ -364,19 +364,24 @@ class Dual(PolicyBase[Member]):
             since_s = now_s if before is None else before.since_s
             self._draining[member] = latency.Drain(told, mean_s * answered_per_s, since_s)
 
-    def _forget_untold(self, now_s: float) -> None:
-        """What a node told of its calls is believed as long as a load is fresh: of one that tells no more of them, or
-        nothing at all, nobody knows how long calls take, and it gets its draws back."""
+    def _mean_told_s(self, now_s: float) -> float | None:
+        """How long a call takes in the fleet. What a node told of its calls is believed as long as a load is fresh: of
+        one that tells no more of them, or nothing at all, nobody knows, and it gets its draws back."""
         until_s = now_s - FRESH_S
-        for member in [member for member in self.eligible if member.told_at_s < until_s]:
-            member.told_in_flight = member.answered_per_s = 0.0
-        if self._draining:
-            for member in list(self._draining):
-                if member.is_blocked or not member.is_member:
-                    del self._draining[member]
-                elif self._is_keyed or member.told_at_s < until_s:
-                    member.passes = 1.0
-                    del self._draining[member]
+        told = answered_per_s = 0.0
+        for member in self.eligible:
+            if member.told_at_s >= until_s:
+                told += member.told_in_flight
+                answered_per_s += member.answered_per_s
+            else:
+                member.told_in_flight = member.answered_per_s = 0.0
+        for member in list(self._draining):
+            if member.is_blocked or not member.is_member:
+                del self._draining[member]
+            elif self._is_keyed or member.told_at_s < until_s:
+                member.passes = 1.0
+                del self._draining[member]
+        return told / answered_per_s if answered_per_s > 0.0 else None
 
     def _note_stream(self, member: Member, now_s: float) -> None:
         """A report stream that begins anew, on a node that answered nothing meanwhile, is a process that restarted."""
@@ -430,10 +435,7 @@ class Dual(PolicyBase[Member]):
         lived_s = min(BUCKETS * BUCKET_S, max(1.0, now_s - self._first_seen_at_s))
         self._fleet = look_at(self._window, now_s, lived_s)
         self._decay_queues(elapsed_s)
-        self._forget_untold(now_s)
-        answered_per_s = sum([member.answered_per_s for member in self.eligible])
-        told = sum([member.told_in_flight for member in self.eligible])
-        self._told_s = told / answered_per_s if answered_per_s > 0.0 else None
+        self._told_s = self._mean_told_s(now_s)
         self._judge_members(now_s, periods)
         self._judge_panic(now_s)
         spread = self._plan.leading if self._plan is not None else None
