@@ -190,8 +190,9 @@ async def test_calls_over_the_bound_are_refused_at_once(carrier: Carrier, handle
 
 
 async def test_a_deadline_ends_the_call_and_its_handler(channel: Channel, handler: Handler) -> None:
+    await channel(call())  # a connection is there: making one may take longer than the deadline
     with pytest.raises(DeadlineExceeded) as raised:
-        await channel(call("wait", deadline_at=soon(0.05)))
+        await channel(call("wait", deadline_at=soon(0.3)))
     assert raised.value.may_have_run is True
     await until(lambda: handler.cancelled == 1)
     assert channel.open_calls == 0
@@ -200,8 +201,9 @@ async def test_a_deadline_ends_the_call_and_its_handler(channel: Channel, handle
 async def test_a_handler_that_ignores_its_deadline_is_no_longer_waited_for(
     listener: AnyListener, channel: Channel, handler: Handler
 ) -> None:
+    await channel(call())
     with pytest.raises(DeadlineExceeded):
-        await channel(call("stubborn", deadline_at=soon(0.05)))
+        await channel(call("stubborn", deadline_at=soon(0.3)))
     await until(lambda: handler.cancelled >= 1)
     assert listener.in_flight == 1, "it still runs and is counted"
     handler.gate.set()
@@ -285,7 +287,8 @@ async def test_a_stream_that_fails_gives_its_items_first(channel: Channel) -> No
 
 
 async def test_a_deadline_ends_a_stream(channel: Channel, handler: Handler) -> None:
-    reply = await channel(call("drip", deadline_at=soon(0.1)))
+    await channel(call())
+    reply = await channel(call("drip", deadline_at=soon(0.5)))
     with pytest.raises(DeadlineExceeded):
         await items(reply)
     await until(lambda: handler.closed_streams == 1)
@@ -474,12 +477,12 @@ async def test_nothing_is_left_behind(carrier: Carrier) -> None:
 
 
 async def test_idle_connections_stay(carrier: Carrier, handler: Handler) -> None:
-    limits = WireLimits(heartbeat_interval_s=0.05)
+    limits = WireLimits(heartbeat_interval_s=0.2)
     states: list[ChannelState] = []
     async with carrier(handler, limits) as (listener, channel):
         one = channel(limits=limits, on_state=states.append)
         await one.connect()
-        await asyncio.sleep(0.5)
+        await asyncio.sleep(1.5)
         assert one.state is ChannelState.READY
         assert listener.connections == 1
     assert states[:2] == [ChannelState.CONNECTING, ChannelState.READY]

@@ -130,7 +130,7 @@ async def test_deadlines_and_cancels_reach_the_server() -> None:
         echo = consumer.refer(Echo)
         await echo.Say(asked("first"))
         with pytest.raises(DeadlineExceeded) as raised:
-            await with_options(echo, timeout_s=0.2).Say(asked("wait"))
+            await with_options(echo, timeout_s=0.5).Say(asked("wait"))
         assert raised.value.may_have_run is True
         await until(lambda: theirs.cancelled == 1)
         waiting = asyncio.ensure_future(echo.Say(asked("wait")))
@@ -320,7 +320,7 @@ async def test_a_blocking_client_and_its_deadline(provider: tuple[Provider, Echo
             say = channel.unary_unary("/interop.Echo/Say", Ask.SerializeToString, Told.FromString)
             assert say(asked("x"), timeout=20).text == "x"
             with pytest.raises(grpc.RpcError) as raised:
-                say(asked("wait"), timeout=0.2)
+                say(asked("wait"), timeout=0.5)
             assert raised.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
 
     await asyncio.to_thread(blocking)
@@ -331,7 +331,7 @@ async def test_triples_own_timeout_is_a_deadline_too(provider: tuple[Provider, E
     async with grpc.aio.insecure_channel(provider[0].address) as channel:
         say = channel.unary_unary("/interop.Echo/Say")
         with pytest.raises(grpc.aio.AioRpcError) as raised:
-            await say(asked("wait").SerializeToString(), metadata=(("tri-service-timeout", "200"),))
+            await say(asked("wait").SerializeToString(), metadata=(("tri-service-timeout", "500"),))
         assert raised.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
         await until(lambda: provider[1].cancelled == 1)
 

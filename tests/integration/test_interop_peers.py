@@ -104,7 +104,7 @@ async def test_a_grpc_js_server_called_by_us() -> None:
             with pytest.raises(Overloaded, match="as told"):
                 await echo.Say(asked("fail RESOURCE_EXHAUSTED"))
             with pytest.raises(DeadlineExceeded):
-                await with_options(echo, timeout_s=0.2).Say(asked("wait"))
+                await with_options(echo, timeout_s=0.5).Say(asked("wait"))
             assert process.stdout is not None
             async with asyncio.timeout(30):
                 assert await process.stdout.readline() == b"cancelled\n"

@@ -106,7 +106,7 @@ async def test_a_stream_that_fails_gives_its_items_first(plain: grpc.aio.Channel
 
 
 async def test_a_deadline_cancels_the_handler(plain: grpc.aio.Channel, handler: Handler) -> None:
-    error = await failure(unary(plain, "wait")(b"", timeout=0.2))
+    error = await failure(unary(plain, "wait")(b"", timeout=0.5))
     assert error.code() is grpc.StatusCode.DEADLINE_EXCEEDED
     await until(lambda: handler.cancelled == 1)
 

@@ -117,14 +117,14 @@ async def test_a_deadline_holds_against_a_stopped_provider() -> None:
 
 async def test_a_consumer_that_stood_still_does_not_blame_its_provider() -> None:
     """A process that was suspended, or whose loop was blocked, sees a long silence that is its own."""
-    impatient = WireLimits(heartbeat_interval_s=0.05)
+    impatient = WireLimits(heartbeat_interval_s=0.1)
     states: list[ChannelState] = []
     async with (
         process(PROVIDER, "0") as (_, port),
         Channel(f"127.0.0.1:{port}", limits=impatient, on_state=states.append) as channel,
     ):
         await channel.connect()
-        time.sleep(0.4)  # eight of its own intervals, and two of the provider's
+        time.sleep(0.4)  # four of its own intervals, and two of the provider's
         assert (await channel(call())).body == b"hi"
         await asyncio.sleep(0.2)
         assert states == [ChannelState.CONNECTING, ChannelState.READY]

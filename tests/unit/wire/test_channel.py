@@ -374,7 +374,7 @@ async def test_a_deadline_is_kept_without_anyones_help() -> None:
     async with peer.channel(limits=WireLimits(heartbeat_interval_s=3600)) as channel:
         await channel.connect()
         with pytest.raises(DeadlineExceeded, match="no answer within the deadline") as raised:
-            await channel(call(deadline_at=time.monotonic() + 0.05))
+            await channel(call(deadline_at=time.monotonic() + 0.3))
         assert raised.value.may_have_run is True
 
 

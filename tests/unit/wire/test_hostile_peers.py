@@ -75,7 +75,7 @@ import socket, sys, time
 sockets = []
 for number in range(int(sys.argv[2])):
     try:
-        sockets.append(socket.create_connection(("127.0.0.1", int(sys.argv[1])), timeout=5))
+        sockets.append(socket.create_connection(("127.0.0.1", int(sys.argv[1])), timeout=60))
     except OSError:
         pass
 print(len(sockets), flush=True)
@@ -85,8 +85,8 @@ sys.stdin.readline()
 
 async def served_soon(listener: Listener, carrier: str) -> None:
     """While the strangers still have their time, the newest comer is closed (``wire.strangers``), honest or not. It
-    comes again, as every channel does, and must get in within seconds."""
-    async with asyncio.timeout(10):
+    comes again, as every channel does, and must get in soon (a minute is for machines with other things to do)."""
+    async with asyncio.timeout(60):
         while True:
             try:
                 async with honest(listener, carrier):
@@ -112,8 +112,8 @@ async def test_a_crowd_that_says_nothing(carrier: str, count: int) -> None:
             await served_soon(listener, carrier)
             assert rss_bytes() - before_bytes < max(32 << 20, count * 30_000)
             if carrier == "tcp":
-                await until(lambda: listener.connections == 0, within_s=30)
-            await until(lambda: fds() < before_fds + 20, within_s=30)
+                await until(lambda: listener.connections == 0, within_s=60)
+            await until(lambda: fds() < before_fds + 20, within_s=60)
         finally:
             crowd.kill()
             crowd.communicate()
@@ -240,7 +240,7 @@ async def test_plain_calls_whose_bodies_never_come(streamed: Streamed) -> None:
             assert listener.in_flight == 0
             assert await listener.drain(20.0)
         await peer.close()
-        await until(lambda: listener.in_flight == 0, within_s=30)
+        await until(lambda: listener.in_flight == 0, within_s=60)
         reading.cancel()
         await asyncio.gather(reading, return_exceptions=True)
 
@@ -255,7 +255,7 @@ async def test_a_plain_caller_that_never_reads_its_streams() -> None:
         await peer.send(PREFACE, SETTINGS)
         for stream in range(1, 401, 2):
             await peer.send(request(stream, "/test.Echo/flood"), data(stream, message(b""), is_last=True))
-        await until(lambda: len(handler.started) > 200, within_s=30)
+        await until(lambda: len(handler.started) > 200, within_s=60)
         items = -1
         while items != handler.sent_items:
             items = handler.sent_items
@@ -263,7 +263,7 @@ async def test_a_plain_caller_that_never_reads_its_streams() -> None:
             await asyncio.sleep(1.0)
         assert rss_bytes() - before_bytes < 100 << 20
         await peer.close()
-        await until(lambda: listener.in_flight == 0, within_s=30)
+        await until(lambda: listener.in_flight == 0, within_s=60)
         assert handler.closed_streams == 200
 
 
@@ -309,7 +309,7 @@ async def test_one_that_never_reads(carrier: str) -> None:
             await asyncio.gather(asking, return_exceptions=True)
             await peer.close()
             assert peak_bytes < 100 << 20
-        await until(lambda: listener.connections == 0 and listener.in_flight == 0, within_s=30)
+        await until(lambda: listener.connections == 0 and listener.in_flight == 0, within_s=60)
 
 
 @pytest.mark.parametrize("carrier", CARRIERS)
