@@ -12,7 +12,7 @@ from support.wires import until
 
 from steelyard import BlockingConsumer, Consumer, Provider, method, service
 from steelyard.errors import ContractError, InvalidArgument, Unavailable
-from steelyard.wire import CARRIERS
+from steelyard.wire import CARRIERS, ChannelState
 
 
 @service("test.Ledger")
@@ -202,6 +202,17 @@ async def test_an_implementation_that_blocks_cannot_take_a_stream(url: str) -> N
     async with Provider(url) as provider:
         with pytest.raises(ContractError, match=r"takes a stream and so has to be asynchronous|it is unary"):
             await provider.export(Blocking())
+
+
+@pytest.mark.parametrize("carrier", CARRIERS)
+async def test_a_node_that_is_known_is_connected_before_it_is_called(url: str, carrier: str) -> None:
+    async with Provider(url) as provider, Consumer(url, carrier=carrier) as consumer:
+        await provider.export(LedgerModel())
+        await consumer.ready(consumer.refer(Ledger))
+        assert consumer._channels is not None
+        channels = consumer._channels
+        await until(lambda: list(channels.states().values()) == [ChannelState.READY], within_s=60)
+        assert provider.in_flight == 0
 
 
 async def test_the_lane_is_taken_and_can_be_switched_off(url: str) -> None:
