@@ -13,12 +13,14 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from pathlib import Path
 
 import pytest
 from support.nursery import Child, nursery
 from support.pki import from_now, shared_pki
-from support.wires import Handler, call, until
+from support.wires import Handler, call
+from support.wires import until as until_within
 
 from steelyard.errors import Unavailable
 from steelyard.security import Credentials, Tls
@@ -27,7 +29,8 @@ from steelyard.wire import Channel, LaneConnector, Listener, WireLimits
 CARRIERS = ["tcp", "grpc"]
 
 QUICK = WireLimits(heartbeat_interval_s=0.2, connect_timeout_s=5.0, backoff_base_s=0.05, backoff_max_s=0.2)
-DEADLINE_S = 20.0  # far more than the three heartbeats of 0.2 s, for machines that have other things to do
+DEADLINE_S = 60.0  # far more than the three heartbeats of 0.2 s, for machines that have other things to do
+until = partial(until_within, within_s=DEADLINE_S)
 
 Ending = Callable[[], Awaitable[None]]
 

@@ -59,7 +59,7 @@ class Nursery:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write(b"\n")
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(120):
             pid, address, lane = (await self._process.stdout.readline()).decode().split()
         return Child(int(pid), address, {"tcp": lane})
 

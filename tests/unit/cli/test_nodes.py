@@ -91,7 +91,12 @@ def test_the_document() -> None:
             "age_s": 0.25,
         },
         "observer": {
-            "list": "neutral", "flow_ratio": 1.0, "share": 1.0, "base_share": 1.0, "passes": 1.0, "reason": "",
+            "list": "neutral",
+            "flow_ratio": 1.0,
+            "share": 1.0,
+            "base_share": 1.0,
+            "passes": 1.0,
+            "reason": "",
         },
     }
     assert (cpu["address"], cpu["started_at"], cpu["load"]["status"]) == ("[fd00::2]:20880", None, "unreachable")
