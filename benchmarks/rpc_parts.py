@@ -85,7 +85,7 @@ def _consumers(reference: Any, body: bytes) -> list[Part]:
         policy.ended(candidate, Outcome.OK, now_s, latency_s=0.001, in_flight=3)
 
     def hedge() -> None:
-        attempt = hedging.watch(invocation, [candidate.identity], now_s)
+        attempt = hedging.watch(invocation, candidate.identity, now_s)
         attempt.is_over()
         attempt.latency.add(0.001)
 

@@ -42,16 +42,18 @@ _LONGEST_S = 60.0
 
 
 class Attempt(msgspec.Struct, eq=False):
-    """A first attempt under watch. ``invocation`` is None when it is over, ``reply`` is set by the hedge that beat it,
-    ``rivals`` are the hedges, ``latency`` is what is known of the method's, ``slot`` its place in the wheel. ``answer``
-    or ``task`` wakes the caller: the future that it awaits, where its call has gone out, and else its task."""
+    """A first attempt under watch, at the node ``first``. ``invocation`` is None when it is over, ``reply`` is set by
+    the hedge that beat it, ``rivals`` are the hedges, ``latency`` is what is known of the method's, ``slot`` its place
+    in the wheel, ``tried`` the nodes so far where there were others than the first. ``answer`` or ``task`` wakes the
+    caller: the future that it awaits, where its call has gone out, and else its task."""
 
     invocation: Invocation | None
-    tried: list[str]
+    first: str
     delay_s: float
     latency: Quantile
     context: Context
     slot: dict[Attempt, None] | None = None
+    tried: list[str] | None = None
     answer: asyncio.Future[Reply] | None = None
     task: asyncio.Task[Any] | None = None
     rivals: list[asyncio.Task[None]] | None = None
@@ -112,8 +114,8 @@ class Hedging:
         task = asyncio.current_task()
         assert task is not None
         cancelled_before = task.cancelling()
-        attempt = self.watch(invocation, tried, started_s)
-        attempt.task = task
+        attempt = self.watch(invocation, tried[-1], started_s)
+        attempt.tried, attempt.task = tried, task
         try:
             reply = await self._send(candidate, invocation, attempt)
         except asyncio.CancelledError:
@@ -130,8 +132,9 @@ class Hedging:
         attempt.latency.add(self._clock() - started_s)
         return reply
 
-    def watch(self, invocation: Invocation, tried: list[str], now_s: float) -> Attempt:
-        """A first attempt is made now. ``is_over`` when it is; ``latency`` learns how long it took to be answered."""
+    def watch(self, invocation: Invocation, first: str, now_s: float) -> Attempt:
+        """A first attempt is made now, at the node *first*. ``is_over`` when it is; ``latency`` learns how long it took
+        to be answered."""
         latency = self._latencies.get(invocation.method)
         if latency is None:
             latency = self._latencies[invocation.method] = Quantile()
@@ -143,7 +146,7 @@ class Hedging:
                 delay_s = self._floor_s
             if delay_s > latest_s:
                 delay_s = latest_s
-        attempt = Attempt(invocation, tried, delay_s, latency, copy_context())
+        attempt = Attempt(invocation, first, delay_s, latency, copy_context())
         if delay_s <= _LONGEST_S:
             slot = int((now_s + delay_s) / _GRAIN_S) + 1
             waiting = self._wheel.get(slot)
@@ -204,10 +207,13 @@ class Hedging:
             self._arm(min(self._wheel))
 
     def _hedge(self, attempt: Attempt, invocation: Invocation, now_s: float) -> None:
-        candidate = self._choose(invocation, attempt.tried)
+        tried = attempt.tried
+        if tried is None:
+            tried = attempt.tried = [attempt.first]
+        candidate = self._choose(invocation, tried)
         if candidate is None:
             return
-        attempt.tried.append(candidate.node.identity)
+        tried.append(candidate.node.identity)
         self.hedges += 1
         loop = asyncio.get_running_loop()
         # In the caller's context, so that the call's span hears of this node too.

@@ -130,7 +130,6 @@ class ClusterInvoker:
             return await self._attempts_of(invocation, [], None, candidate)
         if spec is None or not spec.is_idempotent or spec.shape is not CallShape.UNARY:
             hedging = None
-        tried = [candidate.identity]
         policy.started(candidate, now_s)
         self._attempts += 1
         if self.prober is not None:
@@ -140,7 +139,7 @@ class ClusterInvoker:
         attempt: Attempt | None = None
         try:
             if hedging is not None:
-                attempt = hedging.watch(invocation, tried, now_s)
+                attempt = hedging.watch(invocation, candidate.identity, now_s)
             call = connection.submit(invocation, now_s)
             if attempt is not None:
                 attempt.answer = call.token
@@ -165,14 +164,13 @@ class ClusterInvoker:
             connection.abandon(call)
             self._left(candidate, now_s, invocation, attempt)
             return hedging.beaten(attempt, reply)
-        return await self._after_failure(failure, candidate, invocation, tried, attempt, now_s)
+        return await self._after_failure(failure, candidate, invocation, attempt, now_s)
 
     async def _after_failure(
         self,
         error: RpcError,
         candidate: Candidate,
         invocation: Invocation,
-        tried: list[str],
         attempt: Attempt | None,
         started_s: float,
     ) -> Reply:
@@ -185,6 +183,7 @@ class ClusterInvoker:
                 attempt.is_over()
             if answered is not None:
                 return answered
+        tried = (attempt.tried if attempt is not None else None) or [candidate.identity]
         if not await self._goes_on(error, invocation, len(tried)):
             raise error
         return await self._attempts_of(invocation, tried, error)
