@@ -57,8 +57,8 @@ class NodeStatistics:
     ``availability`` is ok / (ok + failed) in the window, None without calls. ``load`` is the dominant of ``loads`` and
     ``resource`` its name.
     ``refuse_ratio`` is the part of its own keys it gives away, ``accept_weight`` the share of all calls it takes over.
-    ``passes``, in [0, 1], is the part of its draws that it takes of calls without a key: below 1 while a queue that it told
-    of drains, and ``draining`` says what it told and since when; 0 while it is ejected.
+    ``passes``, in [0, 1], is the part of its draws that it takes of calls without a key: below 1 while a queue that it
+    told of drains, and ``draining`` says what it told and since when; 0 while it is ejected.
     """
 
     identity: str

@@ -246,10 +246,10 @@ def test_whatever_a_node_told_once_it_is_as_any_other_when_it_tells_it_no_more(
         less = {name: value for name, value in full.items() if name not in kept_back and "cpu" not in kept_back}
         second(LoadReport(**less) if less and kept_back else None)  # type: ignore[arg-type]
     assert node.passes == 1.0
-    assert node not in policy._draining
+    assert node not in policy._told.draining
     if {"in_flight", "calls_per_s"} & {*kept_back} or not kept_back or "cpu" in kept_back:
         assert (node.told_in_flight, node.answered_per_s) == (0.0, 0.0)
-        assert policy._told_s == pytest.approx(other.told_in_flight / other.answered_per_s)
+        assert policy._told.mean_s == pytest.approx(other.told_in_flight / other.answered_per_s)
     if "cpu" not in kept_back and kept_back:
         assert node.pressure == node.load.raw
         assert set(node.load.levels) == {"cpu"}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import replace
 
 from ..policy import node_statistics
@@ -11,6 +11,7 @@ from ..statistics import NodeList, NodeStatistics, Objective, Reason
 from . import latency
 from .member import NO_REASON, Member
 from .plan import Plan
+from .told import Drain, Told
 
 # Ratios this near to 1 are neutral: half a percent of a share is below what anybody could see in traffic.
 _NEUTRAL = 0.005
@@ -26,15 +27,14 @@ def nodes(
     *,
     sent: int,
     load_ref: float | None,
-    told_s: float | None,
-    draining: Mapping[Member, latency.Drain],
+    told: Told,
     resources: frozenset[str] | None,
 ) -> tuple[NodeStatistics, ...]:
     return tuple(
         replace(
-            _node(member, plan, now_s, sent, load_ref, told_s, resources),
+            _node(member, plan, now_s, sent, load_ref, told.mean_s, resources),
             passes=member.passes,
-            draining=_drain(member, draining.get(member)),
+            draining=_drain(member, told.draining.get(member)),
         )
         for member in members
     )
@@ -105,7 +105,7 @@ def _reason(member: Member, now_s: float, load_ref: float | None, told_s: float 
     return Reason(objective=Objective.UTILIZATION, imbalance=imbalance, since_s=member.off_since_s, text=text)
 
 
-def _drain(member: Member, drain: latency.Drain | None) -> Reason:
+def _drain(member: Member, drain: Drain | None) -> Reason:
     if drain is None or member.passes >= 1.0 or member.is_blocked:
         return NO_REASON
     text = f"told of {drain.told:.0f} calls, {drain.fair:.0f} being its part: takes {member.passes:.0%} of its draws"

@@ -40,7 +40,6 @@ and 98.6 %. With three choices and W from in_flight over the planned share, whic
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import sqrt
 
 # From here on utilization says "full" and no more. ``promotion-spike``: .97 98.4 %, .9 98.6 % of what is admitted
@@ -61,15 +60,6 @@ _BLEND, _PLAIN_SIGMAS = 0.18, 3.0
 _DRAIN_S, _DRAIN_SIGMAS = 1.0, 2.0
 _LEAST_PASSING = 0.05
 _LEAST_RATE = 0.5  # calls/s: a node that answered nothing in a second is not infinitely slow
-
-
-@dataclass(frozen=True, slots=True)
-class Drain:
-    """A queue that is to become shorter: the node tells of ``told`` calls where ``fair`` are its part."""
-
-    told: float
-    fair: float
-    since_s: float
 
 
 def seconds(in_flight: float, answered_per_s: float) -> float:

@@ -36,12 +36,12 @@ from steelyard_registry.node import Node
 from ..candidate import Candidate
 from ..draw import Dice
 from ..hashing import mix64
-from ..load import FRESH_S, UNKNOWN_S
+from ..load import UNKNOWN_S
 from ..policy import PolicyBase
 from ..ring import HashRing
 from ..statistics import PolicyStatistics
 from ..window import BUCKET_S, BUCKETS, OutcomeWindow
-from . import explain, latency
+from . import explain
 from .availability import AvailabilityLaw, Fleet, look_at
 from .by_key import TWO48, KeyedPicker, least_loaded
 from .ejection import EjectionLaw
@@ -50,6 +50,7 @@ from .member import Member
 from .plan import Plan, make_plan
 from .recent import Recent
 from .settings import DualSettings
+from .told import Told
 from .utilization import RatioLaw, UtilizationLaw
 from .warm_up import apply_ramps, ramp
 
@@ -90,7 +91,7 @@ class Dual(PolicyBase[Member]):
         self._panics = 0
         self._queue_total = 0.0
         self._queue_mean = 0.0
-        self._told_s: float | None = None  # how long a call takes in the fleet, as nodes tell
+        self._told = Told(self.settings.slow_latency)
         # The published law is measured as it was published: two choices, and utilization alone.
         self._is_published = self.settings.law == "ratio"
         self._further = range(0)  # the draws of a pick beyond two
@@ -100,7 +101,6 @@ class Dual(PolicyBase[Member]):
         self._failing: list[Member] = []
         self._shed: list[Member] = []
         self._warming: list[Member] = []
-        self._draining: dict[Member, latency.Drain] = {}
         self._is_stale = False  # the plan is
         self._held: float | None = None
         self._decayed_periods = 0.0
@@ -331,57 +331,12 @@ class Dual(PolicyBase[Member]):
             signal = member.load
             member.pressure = signal.raw
             if hears_queues and abs(now_s - report.age_s - signal.sampled_at_s) < _SAME_SAMPLE_S:
-                self._hear(member, report, now_s)
+                self._told.hear(member, report, self._load_ref or 0.0, now_s)
             if signal.repeats == 1:
                 member.log_w_then = member.log_w
             if reference and signal.load is not None and member.held_until_s <= now_s:
                 least_s = 0.5 * settings.period_s
                 member.observe(member.pressure, reference, signal.sampled_at_s, least_s, settings.evidence_reports)
-
-    def _hear(self, member: Member, report: LoadReport, now_s: float) -> None:
-        """What a believed report says of how long calls take there. It leaves the known queue alone: a short one that
-        all hear of at one moment makes them herd."""
-        told, calls_per_s = float(report.in_flight or 0), report.calls_per_s
-        if calls_per_s is None:
-            return
-        answered_per_s = calls_per_s - (report.errors_per_s or 0.0)
-        member.told_at_s = member.load.sampled_at_s
-        member.told_in_flight, member.answered_per_s = latency.blended(
-            (member.told_in_flight, member.answered_per_s), (told, answered_per_s)
-        )
-        mean_s = self._told_s
-        if mean_s:
-            relative = latency.seconds(member.told_in_flight, member.answered_per_s) / mean_s
-            mean = self._load_ref or 0.0
-            member.pressure = latency.counted(member.load.raw, relative, self.settings.slow_latency, mean)
-            if not member.is_blocked:
-                self._drain(member, told, answered_per_s, mean_s, now_s)
-
-    def _drain(self, member: Member, told: float, answered_per_s: float, mean_s: float, now_s: float) -> None:
-        passes = member.passes = latency.passing(told, answered_per_s, mean_s)
-        before = self._draining.pop(member, None)
-        if passes < 1.0:
-            since_s = now_s if before is None else before.since_s
-            self._draining[member] = latency.Drain(told, mean_s * answered_per_s, since_s)
-
-    def _mean_told_s(self, now_s: float) -> float | None:
-        """How long a call takes in the fleet. What a node told of its calls is believed as long as a load is fresh: of
-        one that tells no more of them, or nothing at all, nobody knows, and it gets its draws back."""
-        until_s = now_s - FRESH_S
-        told = answered_per_s = 0.0
-        for member in self.eligible:
-            if member.told_at_s >= until_s:
-                told += member.told_in_flight
-                answered_per_s += member.answered_per_s
-            else:
-                member.told_in_flight = member.answered_per_s = 0.0
-        for member in list(self._draining):
-            if member.is_blocked or not member.is_member:
-                del self._draining[member]
-            elif self._is_keyed or member.told_at_s < until_s:
-                member.passes = 1.0
-                del self._draining[member]
-        return told / answered_per_s if answered_per_s > 0.0 else None
 
     def _note_stream(self, member: Member, now_s: float) -> None:
         """A report stream that begins anew, on a node that answered nothing meanwhile, is a process that restarted."""
@@ -435,7 +390,7 @@ class Dual(PolicyBase[Member]):
         lived_s = min(BUCKETS * BUCKET_S, max(1.0, now_s - self._first_seen_at_s))
         self._fleet = look_at(self._window, now_s, lived_s)
         self._decay_queues(elapsed_s)
-        self._told_s = self._mean_told_s(now_s)
+        self._told.update(self.eligible, now_s, are_keyed=self._is_keyed)
         self._judge_members(now_s, periods)
         self._judge_panic(now_s)
         spread = self._plan.leading if self._plan is not None else None
@@ -606,8 +561,7 @@ class Dual(PolicyBase[Member]):
                 now_s,
                 sent=self._sent(),
                 load_ref=self._load_ref,
-                told_s=self._told_s,
-                draining=self._draining,
+                told=self._told,
                 resources=self.resources,
             ),
             availability=fleet.availability if fleet.judged else None,

@@ -49,9 +49,13 @@ class Recent:
         window, known = member.window, self._member
         if window.failed * _SUCCESSES > window.ok:
             return
-        if known is not None and known is not member and now_s < self._until_s:
-            if (known.queue + 1.0) * parts[member.place] <= (member.queue + 1.0) * parts[known.place]:
-                return
+        if (
+            known is not None
+            and known is not member
+            and now_s < self._until_s
+            and (known.queue + 1.0) * parts[member.place] <= (member.queue + 1.0) * parts[known.place]
+        ):
+            return
         self._member, self._until_s = member, now_s + _KEPT_S
 
     def or_better(

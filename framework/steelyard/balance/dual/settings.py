@@ -114,9 +114,9 @@ class DualSettings:
     # Queues of machines that share their cores have a longer tail than Poisson's: at two a node in 25 is over its bound
     # at any time and hardly slower for it. At six a hot key's node drowns (hot-key: 99.86 % success, 99.94 at 4.5).
     bound_sigmas: float = 4.5
-    # Nodes looked at for a call without a key, of which the one with the least queue per share gets it; of three or more
-    # the last is not drawn but remembered (see ``recent``, which came after these numbers). Simulated, 2 seeds,
-    # 20 nodes 1:2:4 with neighbours and 100 consumers / Prequal's test at 1.41 with 40 by 40, p99 in ms: 2 570 and 986,
+    # Nodes looked at for a call without a key, of which the one with the least queue per share gets it; of three or
+    # more the last is not drawn but remembered (see ``recent``, which came after these numbers). Simulated, 2 seeds, 20
+    # nodes 1:2:4 with neighbours and 100 consumers / Prequal's test at 1.41 with 40 by 40, p99 in ms: 2 570 and 986,
     # 3 489 and 753, 4 509 and 755, 6 483 and 704. Picks of 2, 3 and 4 take 4.2, 5.7 and 8.0 times as long as
     # random.choice at 1,000 nodes. Never more than a quarter of the nodes.
     choices: int = 4
