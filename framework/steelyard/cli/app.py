@@ -125,7 +125,7 @@ def serve(
         [bold]steelyard serve examples.ctr.model:CtrModel --tag pool=ads[/bold]
 
     With --json: {"pid", "address", "registry", "services": [{"service", "methods", "weight", "zone", "tags"}]}; with
-    --workers: {"pid", "registry", "workers": [one such document each]}.
+    --workers: {"pid", "registry", "workers": \\[one such document each]}.
     """
     from .logs import log_to_stderr
 
@@ -187,7 +187,7 @@ def call(
 ) -> None:
     """Call one method, without its contract.
 
-        [bold]steelyard call ads.Ctr.predict --json '[7, [0.1, 0.2]]'[/bold]
+        [bold]steelyard call ads.Ctr.predict --json '[7, [0.1, 0.2, 0.3, 0.4]]'[/bold]
 
     Text stands for bytes (base64), datetimes (ISO 8601), UUIDs and Decimals, and lists stand for arrays. A stream is
     shown item by item; with --output json it is one list.
@@ -279,11 +279,17 @@ def sim(
     scenarios: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="SCENARIO", help="Names of shipped scenarios, or TOML files; none: list those that ship."
+            metavar="SCENARIO",
+            help="Names of shipped scenarios, or TOML files; none: list those that ship.",
+            autocompletion=options.complete_scenario,
         ),
     ] = None,
     policy: Annotated[
-        str, typer.Option(help="all, or names separated by commas; with settings: name:setting=value;setting=value")
+        str,
+        typer.Option(
+            help="all, or names separated by commas; with settings: name:setting=value;setting=value",
+            autocompletion=options.complete_policies,
+        ),
     ] = "all",
     seeds: Annotated[int, typer.Option(help="Paired runs: with each, all policies see the same calls.")] = 8,
     jobs: Annotated[int | None, typer.Option(help="Processes; by default one per core.")] = None,

@@ -37,6 +37,18 @@ def complete_policy(incomplete: str) -> list[str]:
     return [name for name in policy_names() if name.startswith(incomplete)]
 
 
+def complete_policies(incomplete: str) -> list[str]:
+    """Names with commas between: the last one."""
+    before, comma, last = incomplete.rpartition(",")
+    return [f"{before}{comma}{name}" for name in complete_policy(last)]
+
+
+def complete_scenario(incomplete: str) -> list[str]:
+    from steelyard.sim import scenario_names
+
+    return [name for name in scenario_names() if name.startswith(incomplete)]
+
+
 def complete_hardware(incomplete: str) -> list[str]:
     names = ("kind=cpu", "kind=gpu", "model=", "cores=", "quota=", "memory_bytes=", "accelerators=")
     return [name for name in names if name.startswith(incomplete)]

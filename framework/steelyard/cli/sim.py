@@ -60,6 +60,8 @@ def run(asked: Asked) -> None:
         return
     if asked.plot is not None:
         check_picture(Path(asked.plot))
+    if asked.json_path not in (None, "-") and not Path(asked.json_path).parent.is_dir():
+        raise usage(f"--json: there is no folder {str(Path(asked.json_path).parent)!r}")
     jobs = plan(asked.scenarios, _policies(asked), asked.seeds)
     results: list[Result] = []
     first = jobs[0].seed

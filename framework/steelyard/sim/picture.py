@@ -25,9 +25,12 @@ _COLOURS = ("C0", "C1", "C2", "C4", "C5", "C6", "C8", "C9")  # without the red a
 
 
 def check_picture(path: Path) -> None:
-    """Raise ConfigError for an ending that cannot be drawn, or where matplotlib is missing: before hours of runs."""
+    """Raise ConfigError for an ending that cannot be drawn, a folder that is not there, or where matplotlib is missing:
+    before hours of runs."""
     if path.suffix not in ENDINGS:
         raise ConfigError(f"--plot takes a file ending in {', '.join(ENDINGS)}, not {path.name!r}")
+    if not path.parent.is_dir():
+        raise ConfigError(f"--plot: there is no folder {str(path.parent)!r}")
     try:
         import matplotlib as _  # noqa: F401
     except ImportError:
@@ -48,6 +51,7 @@ def draw(results: Sequence[Result], path: Path) -> None:
     for result in kept:
         row, column = rows.index((result.scenario, describe(result.variant))), columns.index(result.policy)
         _panel(panels[row][column], result, is_left=column == 0)
+    panels[0][0].set_ylim(bottom=0.0)  # of all panels; asked of the first one before the others, it would cut those off
     if path.suffix == ".html":
         path.write_text(_page(figure, rows), encoding="utf-8")
     else:
@@ -77,7 +81,6 @@ def _panel(panel: Any, result: Result, *, is_left: bool) -> None:
         panel.set_ylabel(f"{about}\nutilization per node", fontsize=8)
         if len(labelled) > 1:
             panel.legend(fontsize=7)
-    panel.set_ylim(bottom=0.0)
     panel.tick_params(labelsize=7)
 
 

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
-from typer.testing import CliRunner, Result
+from matplotlib.figure import Figure
+from typer.testing import CliRunner
+from typer.testing import Result as Shown
 
 from steelyard.cli.app import app
+from steelyard.sim import Result, draw
 
 SMALL = """
 name = "mine"
@@ -28,7 +32,7 @@ at_most = 0.001
 """
 
 
-def sim(*arguments: str) -> Result:
+def sim(*arguments: str) -> Shown:
     return CliRunner().invoke(app, ["sim", *arguments])
 
 
@@ -96,6 +100,8 @@ def test_two_processes_give_the_same_numbers(small: str) -> None:
         (["pause", "--seeds", "0"], "--seeds: at least 1"),
         (["pause", "--jobs", "0"], "--jobs: at least 1"),
         (["pause", "--plot", "picture.gif"], "--plot takes a file ending in"),
+        (["pause", "--plot", "nowhere/picture.svg"], "--plot: there is no folder 'nowhere'"),
+        (["pause", "--json", "nowhere/runs.json"], "--json: there is no folder 'nowhere'"),
         (["--report", "nowhere"], "--report takes the folder"),
     ],
 )
@@ -104,3 +110,23 @@ def test_what_is_asked_wrongly_is_said_at_once(arguments: list[str], message: st
     assert shown.exit_code == 2
     assert message in shown.stderr
     assert not shown.stdout
+
+
+def test_a_panel_shows_the_busiest_node_of_any_panel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All have one scale, and the first panel's is not enough for it."""
+    drawn: list[Figure] = []
+
+    class Kept(Figure):
+        def savefig(self, *arguments: Any, **settings: Any) -> None:
+            drawn.append(self)
+
+    monkeypatch.setattr("matplotlib.figure.Figure", Kept)
+    results = [
+        Result(scenario="mine", variant={}, policy=policy, seed=1, metrics={}, calls=1, loads=loads, nodes=("a-1",))
+        for policy, loads in (("dual", ((0.1,), (0.2,))), ("p2c", ((0.5,), (0.9,))))
+    ]
+    draw(results, tmp_path / "picture.png")
+    for panel in drawn[0].axes:
+        low, high = panel.get_ylim()
+        assert low == 0.0
+        assert high > 0.9

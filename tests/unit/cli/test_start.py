@@ -67,7 +67,9 @@ def test_help_lists_the_commands_in_the_order_of_use() -> None:
 def test_help_keeps_brackets() -> None:
     """Rich would take ``[x]`` for markup and swallow it."""
     text, _, _ = run("call", "--help")
-    assert "[7, [0.1, 0.2]]" in text
+    assert "[7, [0.1, 0.2, 0.3, 0.4]]" in text
+    text, _, _ = run("serve", "--help")
+    assert "[one such document each]" in " ".join(text.split())
     text, _, _ = run("nodes", "--help")
     assert '"nodes": [{"address"' in text
 
@@ -107,6 +109,8 @@ def test_an_unknown_command_is_asked_wrongly() -> None:
     ("words", "count", "expected"),
     [
         ("steelyard nodes --policy ", 3, {"dual", "random"}),
+        ("steelyard sim sink", 2, {"sinkhole"}),
+        ("steelyard sim sinkhole --policy dual,p2", 4, {"dual,p2c"}),
         ("steelyard serve m:C --registry emb", 4, {"embedded://"}),
         ("steelyard serve m:C --hw kind=", 4, {"kind=cpu", "kind=gpu"}),
         ("steelyard serve m:C --log-level d", 4, {"debug"}),
