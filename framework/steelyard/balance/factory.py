@@ -23,7 +23,7 @@ def policy_names() -> tuple[str, ...]:
     return tuple(sorted(_RECIPES))
 
 
-def make_policy(name: str, **settings: Any) -> Policy:
+def make_policy(name: str, /, **settings: Any) -> Policy:
     """A new policy. Raises ConfigError for an unknown name or setting, listing the known ones, and for a value out
     of range."""
     recipe = _RECIPES.get(name)

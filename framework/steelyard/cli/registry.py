@@ -70,7 +70,8 @@ def show(found: dict[str, Any], *, is_json: bool) -> None:
     for service in found["services"]:
         stale = ", stale" if service["is_stale"] else ""
         skipped = f", {service['skipped']} entries cannot be read" if service["skipped"] else ""
-        typer.echo(f"  {service['interface']}: {len(service['nodes'])} nodes{skipped}{stale}")
+        count = len(service["nodes"])
+        typer.echo(f"  {service['interface']}: {count} node{'' if count == 1 else 's'}{skipped}{stale}")
         for node in service["nodes"]:
             typer.echo(f"    {node['address']}  {node['state']}")
     if not found["services"]:

@@ -140,9 +140,8 @@ class Directory:
                 "or check the service name, version and group"
             )
         if not self._nodes:
-            return NoProvider(
-                f"{self._known} nodes provide {self._key} at {at}, but none fits where={self._expression!r}"
-            )
+            some = "1 node provides" if self._known == 1 else f"{self._known} nodes provide"
+            return NoProvider(f"{some} {self._key} at {at}, but none fits where={self._expression!r}")
         states = sorted(f"{node.address} is {node.state.value}, weight {node.weight}" for node in self._nodes)
         return NoProvider(f"no node of {self._key} takes calls now: {'; '.join(states[:8])}")
 

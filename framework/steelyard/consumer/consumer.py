@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from types import TracebackType
 from typing import Any, NoReturn, Self, TypeVar, cast
 
-from steelyard.balance import make_policy
+from steelyard.balance import Policy, make_policy
 from steelyard.cluster import ChannelPool, Failover, checked_registry, open_at, where
 from steelyard.codec import MethodCodec, codec_for, generic_codec
 from steelyard.errors import ConfigError
@@ -103,6 +103,7 @@ class Consumer:
         *,
         where: str | None = None,
         policy: str = "dual",
+        policy_settings: Mapping[str, Any] | None = None,
         timeout_s: float | None = None,
         retries: int = 2,
         hedging: bool = True,
@@ -115,10 +116,11 @@ class Consumer:
         reference has loops and statistics of its own until the consumer is closed.
 
         ``where`` picks nodes by their facts (``hw.kind == 'gpu' and zone == 'a'``). ``policy`` names the balancing
-        policy [dual]. ``retries``: further attempts on other nodes (0: none at all); ``hedging``: idempotent calls that
-        take unusually long are one of them. ``protection``: the numbers of active protection (None: off). ``version``
-        and ``group`` override the contract's; ``*`` takes any. ``stack`` edits the filters:
-        ``stack=lambda s: s.insert_before("codec", Position("mine", my_filter, "why"))``.
+        policy [dual], and ``policy_settings`` are its own (``{"gain": 0.15}``). ``retries``: further attempts on other
+        nodes (0: none at all); ``hedging``: idempotent calls that take unusually long are one of them. ``protection``:
+        the numbers of active protection (None: off). ``version`` and ``group`` override the contract's; ``*`` takes
+        any. ``stack`` edits the filters: ``stack=lambda s: s.insert_before("codec", Position("mine", my_filter,
+        "why"))``.
 
         ``timeout_s`` is the deadline of methods that declare none, in place of the consumer's; ``with_options`` sets it
         for every method. Raises ContractError for what is no service, and ConfigError for a bad setting and for a
@@ -129,7 +131,8 @@ class Consumer:
         spec = _with_key(spec, version, group)
         codecs = {(spec.key, name): codec_for(method) for name, method in spec.methods.items()}
         failover = _failover(retries, hedging)
-        return cast(T, self._refer(spec, codecs, where, policy, timeout_s, failover, protection, stack))
+        law = _policy(policy, policy_settings)
+        return cast(T, self._refer(spec, codecs, where, law, timeout_s, failover, protection, stack))
 
     def generic(
         self,
@@ -138,6 +141,7 @@ class Consumer:
         *,
         where: str | None = None,
         policy: str = "dual",
+        policy_settings: Mapping[str, Any] | None = None,
         timeout_s: float | None = None,
         retries: int = 2,
         hedging: bool = True,
@@ -161,14 +165,15 @@ class Consumer:
         )
         codecs = {(spec.key, method.name): codec or generic_codec() for method in methods}
         failover = _failover(retries, hedging)
-        return self._refer(spec, codecs, where, policy, timeout_s, failover, protection, stack)
+        law = _policy(policy, policy_settings)
+        return self._refer(spec, codecs, where, law, timeout_s, failover, protection, stack)
 
     def _refer(
         self,
         spec: ServiceSpec,
         codecs: Codecs,
         expression: str | None,
-        policy: str,
+        policy: Policy,
         timeout_s: float | None,
         failover: Failover,
         protection: ProtectionSettings | None,
@@ -190,7 +195,7 @@ class Consumer:
             spec,
             registry,
             channels,
-            make_policy(text("refer: policy", policy)),
+            policy,
             build_stack=build_stack,
             failover=failover,
             protection=protection,
@@ -297,6 +302,14 @@ def _checked_bearer(bearer: Bearer | None, credentials: Credentials | None) -> B
             "(without allow_plaintext), or say Bearer(..., allow_plaintext=True)"
         )
     return found
+
+
+def _policy(name: str, settings: Mapping[str, Any] | None) -> Policy:
+    """A new one for each reference: a policy learns from its own calls."""
+    given = instance("refer: policy_settings", {} if settings is None else settings, Mapping, "a mapping, or None")
+    for key in given:
+        text("refer: policy_settings", key)
+    return make_policy(text("refer: policy", name), **given)
 
 
 def _failover(retries: int, hedging: bool) -> Failover:

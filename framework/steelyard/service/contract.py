@@ -50,7 +50,7 @@ def _declared_class(contract: type) -> type:
     if not declared:
         raise ContractError(
             f"{_name(contract)} is no service: neither it nor a class it inherits from is decorated with @service; "
-            "when it fulfils a contract without inheriting from it, name that contract: export(it, contract=...)"
+            "inherit from the contract, or name it: export(it, contract=...)"
         )
     nearest = declared[0]
     # By the MRO and not by issubclass, which protocols refuse to answer.

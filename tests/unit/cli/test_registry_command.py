@@ -52,7 +52,7 @@ async def test_entries_are_shown_and_repaired(tmp_path: Path) -> None:
         [{"address": "10.0.0.1:20880", "state": "ready"}],
     )
     code, shown, _ = await asyncio.to_thread(run, "--registry", url)
-    assert "ads.Ctr: 1 nodes" in shown
+    assert "ads.Ctr: 1 node\n" in shown
 
 
 def test_what_has_no_file_is_not_repaired(tmp_path: Path) -> None:

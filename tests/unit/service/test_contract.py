@@ -158,7 +158,7 @@ AsyncIteratorOfInt = AsyncIterator[int]
         (
             _NoService,
             f"{HERE}._NoService is no service: neither it nor a class it inherits from is decorated with @service; "
-            "when it fulfils a contract without inheriting from it, name that contract: export(it, contract=...)",
+            "inherit from the contract, or name it: export(it, contract=...)",
         ),
         (7, "a contract is a class, not 7"),
         (
