@@ -31,6 +31,8 @@ from steelyard.model import LoadReport
 
 # Above 1.0 because a container may burst over its quota; above 1.5 something is measured wrongly.
 HIGHEST_BELIEVED = 1.5
+# Calls, and calls a second, of one node. Sums of what is believed must stay numbers.
+_MOST_CALLS = 1e9
 FRESH_S = 3.0  # two reports may be lost at one report a second
 UNKNOWN_S = 10.0  # the outcome window's length: nothing older is used anywhere in the law
 # Harness (tests/support/fleet.py), load spread against plain hashing's after 30 s, at 1 s / 2 s of lag, 5 % noise, 6
@@ -68,10 +70,10 @@ def is_believable(report: LoadReport) -> bool:
     broken, so the whole report is dropped (and the node becomes stale, then unknown, then neutral)."""
     if not (0.0 <= report.age_s < math.inf):
         return False
-    if report.in_flight is not None and report.in_flight < 0:
+    if report.in_flight is not None and not 0 <= report.in_flight <= _MOST_CALLS:
         return False
     for rate in (report.calls_per_s, report.errors_per_s):
-        if rate is not None and not 0.0 <= rate < math.inf:
+        if rate is not None and not 0.0 <= rate <= _MOST_CALLS:
             return False
     for value in report.utilization.values():  # noqa: SIM110 - all() would make a generator, nearly always for one number
         if not 0.0 <= value <= HIGHEST_BELIEVED:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Callable
 
@@ -267,3 +268,51 @@ def test_calls_go_on_when_every_node_is_to_drain() -> None:
         member.passes = 0.05
     dice = random.Random(2).random
     assert len({policy.pick(3.5, dice) for _ in range(400)}) == 8
+
+
+def test_a_slow_node_that_falls_silent_can_still_be_explained() -> None:
+    policy = Dual(DualSettings())
+    policy.set_nodes([node(f"n{at}") for at in range(12)], 0.0)
+    now_s = periods(policy, 30, lambda at: (0.5, 80 if at == 11 else 2, 20.0))
+    slow = policy.candidates[node("n11").identity]
+    assert slow.pressure > slow.load.raw
+    for second in range(12):
+        now_s += 1.0
+        for at in range(11):
+            told(policy, f"n{at}", now_s, 0.5 + second / 1000, 2, 20.0)
+        policy.tick(now_s)
+        assert policy.statistics(now_s).nodes[11].reason is not None
+    assert slow.told_in_flight == 0.0
+
+
+@pytest.mark.parametrize(
+    "bad", [{"calls_per_s": math.nan}, {"calls_per_s": 1e308}, {"in_flight": -1}, {"in_flight": 2**62}]
+)
+def test_a_report_that_is_not_believed_right_after_one_that_is_says_nothing_of_calls(bad: dict[str, float]) -> None:
+    """Reports ride on replies and come pushed, so two may be of one moment."""
+    policy = Dual(DualSettings())
+    policy.set_nodes([node(f"n{at}") for at in range(4)], 0.0)
+    now_s = periods(policy, 2, lambda at: (0.5, 2, 20.0))
+    wrong = {"in_flight": 2, "calls_per_s": 20.0, **bad}
+    policy.report("n0:1", LoadReport(utilization={"cpu": 0.5}, **wrong), now_s + 0.02)  # type: ignore[arg-type]
+    assert policy.rejected_reports == 1
+    policy.tick(now_s + 1.0)
+    assert policy._told.mean_s == pytest.approx(0.1)
+
+
+def test_a_key_finds_a_node_whatever_queue_a_reply_tells_of() -> None:
+    """Of a sum with 2**62 calls in it, a few more or less are lost."""
+    policy = Dual(DualSettings())
+    policy.set_nodes([node(f"n{at}") for at in range(4)], 0.0)
+    liar, *others = policy.eligible
+    for told_in_flight in (2**62, 0):
+        policy.started(liar, 0.1)
+        policy.ended(liar, Outcome.OK, 0.1, latency_s=0.01, in_flight=told_in_flight)
+        if told_in_flight:
+            for member in others * 5:
+                policy.started(member, 0.1)
+    for member in others:
+        policy.ended(member, Outcome.OK, 0.1, latency_s=0.01)
+    dice = random.Random(1).random
+    for key in range(40):
+        assert policy.pick(0.1, dice, hash_key(str(key))) is not None

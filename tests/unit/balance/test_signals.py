@@ -121,3 +121,14 @@ def test_settings_that_contradict_each_other() -> None:
         DualSettings(domain=0.01)
     with pytest.raises(ConfigError, match="resources"):
         DualSettings(resources=frozenset())
+
+
+def test_weights_stay_numbers_whatever_a_node_reports() -> None:
+    policy = make_policy("weighted_round_robin")
+    policy.set_nodes([node(f"n{at}") for at in range(3)], 0.0)
+    for second in range(1, 20):
+        for at, (cpu, rate) in enumerate([(5e-324, 1e9), (5e-324, 1e308), (0.5, 100.0)]):
+            report = LoadReport(utilization={"cpu": cpu}, in_flight=1, calls_per_s=rate)
+            policy.report(f"n{at}:1", report, float(second))
+        policy.tick(float(second))
+        assert policy.pick(float(second), lambda: 0.5) is not None

@@ -88,6 +88,9 @@ class WeightedRoundRobinSettings:
         check_range("error_penalty", self.error_penalty, 0.0, 1000.0)
 
 
+_MOST_WEIGHT = 1e30  # so that sums are numbers, however little a node says that a call takes it
+
+
 class ReportedLoad:
     """gRFC A58:  weight = calls/s / (utilization + errors/s / calls/s * error_penalty).
 
@@ -123,7 +126,8 @@ class ReportedLoad:
         if now_s - reported.at_s >= self._settings.expiry_s:
             reported.since_s = now_s
         reported.at_s = now_s
-        reported.weight = calls / (utilization + min(1.0, errors / calls) * self._settings.error_penalty)
+        weight = calls / (utilization + min(1.0, errors / calls) * self._settings.error_penalty)
+        reported.weight = min(weight, _MOST_WEIGHT)
 
     def _rates(self, candidate: Traced, report: LoadReport, now_s: float) -> tuple[float, float]:
         if report.calls_per_s is not None:

@@ -62,6 +62,8 @@ class KeyedPicker:
         term makes room for chance: with mu = 4, c * mu alone is exceeded a fifth of the time."""
         place = member.place
         fair = spread.base[place] * spread.ratio[place] * open_calls
+        if fair < 0.0:  # a reply told of more calls than floats keep beside others, and the sum lost those
+            fair = 0.0
         return member.queue <= 1.0 + self._bound * fair + self._sigmas * sqrt(fair)
 
     def walk(self, plan: Plan, spread: Spread, key: int, excluded: Collection[str], open_calls: float) -> Member | None:

@@ -93,8 +93,9 @@ def _reason(member: Member, now_s: float, load_ref: float | None, told_s: float 
     load = member.load.load
     if load is None or load_ref is None:
         return Reason(objective=Objective.UTILIZATION, since_s=member.off_since_s, text="nothing to compare with")
-    if told_s and member.pressure > member.load.raw:
-        own_s = latency.seconds(member.told_in_flight, member.answered_per_s)
+    # 0: it has told nothing for a while, and counts as what it told last.
+    own_s = latency.seconds(member.told_in_flight, member.answered_per_s)
+    if told_s and own_s > 0.0 and member.pressure > member.load.raw:
         text = f"calls take {own_s:.3g} s where the mean is {told_s:.3g} s, so {resource} at {load:.2f} counts as more"
         since_s = member.off_since_s
         return Reason(objective=Objective.LATENCY, imbalance=math.log(told_s / own_s), since_s=since_s, text=text)

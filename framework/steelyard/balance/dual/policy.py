@@ -36,7 +36,7 @@ from steelyard_registry.node import Node
 from ..candidate import Candidate
 from ..draw import Dice
 from ..hashing import mix64
-from ..load import UNKNOWN_S
+from ..load import UNKNOWN_S, is_believable
 from ..policy import PolicyBase
 from ..ring import HashRing
 from ..statistics import PolicyStatistics
@@ -324,9 +324,12 @@ class Dual(PolicyBase[Member]):
         if report.utilization:
             for member in self.at(address):
                 self._note_stream(member, now_s)
+        rejected = self.rejected_reports
         super().report(address, report, now_s)
         reference, settings = self._raw_ref, self.settings
         hears_queues = not self._is_keyed and not self._is_published and report.in_flight is not None
+        if hears_queues and self.rejected_reports != rejected:
+            hears_queues = is_believable(report)  # or else it is only frozen
         for member in self.at(address):
             signal = member.load
             member.pressure = signal.raw
