@@ -125,3 +125,19 @@ def test_whatever_happens_a_pick_is_a_member_that_is_not_excluded(steps: list[tu
         assert found is None or found.identity in here
         assert what != "pick" or found is None or found.identity != one.identity
         assert found is not None or len(here) <= 1
+
+
+def test_who_hears_of_every_node_all_the_time_needs_no_memory() -> None:
+    policy = busy()
+    for turn in range(1, 41):  # four replies of each node a second, for ten seconds
+        now_s = turn * 0.25
+        for member in policy.eligible:
+            answer(policy, member, now_s, 10)
+        policy.tick(now_s)
+    member = policy.eligible[3]
+    answer(policy, member, 10.1, 9)
+    assert part(policy, member, 10.2) < 0.5  # four draws of sixteen find it
+    policy.tick(20.5)  # and when the calls have become few, it begins anew
+    assert part(policy, member, 20.6) < 0.5
+    answer(policy, policy.eligible[4], 20.7, 2)
+    assert part(policy, policy.eligible[4], 20.8) == 1.0

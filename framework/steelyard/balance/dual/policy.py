@@ -48,7 +48,7 @@ from .ejection import EjectionLaw
 from .hold import freeze, held
 from .member import Member
 from .plan import Plan, make_plan
-from .recent import Recent
+from .recent import Recent, is_news_scarce
 from .settings import DualSettings
 from .told import Told
 from .utilization import RatioLaw, UtilizationLaw
@@ -179,11 +179,18 @@ class Dual(PolicyBase[Member]):
                 first, first_at = other, other_at
         return self._recent.or_better(first, parts, dice) if self._remembers else first
 
-    def _choices_among(self, nodes: int) -> int:
-        """At most a quarter of the nodes are drawn: the shortest queue of half a fleet is the shortest queue, whatever
-        the shares say. The fleet of ``bench_fleet`` in virtual time (four quotas and two devices), spread of its loads
-        after 30 s, ten runs: 4 choices .060, 2 choices .051 (.088 and .046 with other reports and another law)."""
-        return 2 if self._is_published else min(self.settings.choices, max(2, nodes // _QUARTER))
+    def _choose(self) -> None:
+        """How many choices a pick has, and whether the last of them is remembered. At most a quarter of the nodes are
+        drawn: the shortest queue of half a fleet is the shortest queue, whatever the shares say. The fleet of
+        ``bench_fleet`` in virtual time (four quotas and two devices), spread of its loads after 30 s, ten runs: 4
+        choices .060, 2 choices .051 (.088 and .046 with other reports and another law)."""
+        nodes = len(self.eligible)
+        choices = 2 if self._is_published else min(self.settings.choices, max(2, nodes // _QUARTER))
+        has_parts = self._is_free or not self._is_keyed
+        self._remembers = choices > 2 and has_parts and is_news_scarce(self._fleet.calls_per_s, nodes)
+        if not self._remembers:
+            self._recent.forget()
+        self._further = range(choices - (3 if self._remembers else 2))
 
     def _draw_passing(self, plan: Plan, dice: Dice, excluded: Collection[str], drawn: tuple[int, ...]) -> Member | None:
         """The same where draws may not count: those already *drawn*, a few redraws, then a scan."""
@@ -392,6 +399,7 @@ class Dual(PolicyBase[Member]):
         periods = min(1.0, elapsed_s / self.settings.period_s)
         lived_s = min(BUCKETS * BUCKET_S, max(1.0, now_s - self._first_seen_at_s))
         self._fleet = look_at(self._window, now_s, lived_s)
+        self._choose()
         self._decay_queues(elapsed_s)
         self._told.update(self.eligible, now_s, are_keyed=self._is_keyed)
         self._judge_members(now_s, periods)
@@ -488,9 +496,7 @@ class Dual(PolicyBase[Member]):
         if abs(total * self._scale - 1.0) > _MOST_OFF_SCALE:
             self._scale = 1.0 / total
         weights = self._weights if self._is_free or not self._is_keyed else None
-        choices = self._choices_among(len(members))
-        self._remembers = choices > 2 and weights is not None
-        self._further = range(choices - (3 if self._remembers else 2))
+        self._choose()
         self._plan = make_plan(members, flow, ring=self._ring, weights=weights, scale=self._scale)
         return self._plan
 
