@@ -21,4 +21,6 @@ async def main(addresses: str) -> None:
             print(f"{error.status.name}: {error.message}")
 
 
+if len(sys.argv) != 2:
+    sys.exit(__doc__)
 asyncio.run(main(sys.argv[1]))

@@ -4,6 +4,8 @@ import sys
 
 import grpc
 
+if len(sys.argv) != 2:
+    sys.exit(__doc__)
 protos, services = grpc.protos_and_services("examples/interop/prices.proto")
 
 with grpc.insecure_channel(sys.argv[1]) as channel:

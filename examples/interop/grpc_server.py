@@ -7,6 +7,8 @@ from typing import Any
 
 import grpc
 
+if len(sys.argv) != 2:
+    sys.exit(__doc__)
 protos, services = grpc.protos_and_services("examples/interop/prices.proto")
 
 

@@ -30,4 +30,6 @@ async def main(port: int) -> None:
         await provider.serve()
 
 
+if len(sys.argv) != 2:
+    sys.exit(__doc__)
 asyncio.run(main(int(sys.argv[1])))

@@ -35,4 +35,6 @@ async def main(folder: Path) -> None:
             print(f"nobody: {error.message.split(',')[0]}")
 
 
+if len(sys.argv) != 2:
+    sys.exit(__doc__)
 asyncio.run(main(Path(sys.argv[1])))

@@ -45,4 +45,6 @@ async def main(folder: Path) -> None:
         print(f"refused: {dict(provider.statistics().security.denied)}", flush=True)
 
 
+if len(sys.argv) != 2:
+    sys.exit(__doc__)
 asyncio.run(main(Path(sys.argv[1])))

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import re
+import struct
 import subprocess
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import grpc
+import msgpack
+import numpy as np
 import pytest
 
-from steelyard import with_options
+from steelyard import method, service, with_options
 from steelyard.balance import policy_names
 from steelyard.testing import LocalCluster
 
@@ -53,6 +57,24 @@ async def test_the_contract_of_the_readme(monkeypatch: pytest.MonkeyPatch) -> No
                 await ranker.name(7)
             assert [line async for line in ranker.watch(7)] == ["7"]
             assert [line async for line in await ranker.watch(7)] == ["7"]
+
+
+async def test_a_foreign_caller_without_the_contract() -> None:
+    calls, reads = blocks("docs/interop.md", "Being called")
+    names: dict[str, Any] = {"grpc": grpc, "msgpack": msgpack, "np": np, "struct": struct}
+    exec(compile(reads, "docs/interop.md", "exec"), names)
+
+    @service("ads.Ctr")
+    class Ctr:
+        @method
+        async def predict(self, user_id: int, features: np.ndarray) -> np.ndarray:
+            return features.reshape(2, 2) * user_id
+
+    async with LocalCluster() as cluster:
+        provider = await cluster.provide(Ctr())
+        said = calls.replace("127.0.0.1:20880", provider.address)
+        await asyncio.to_thread(exec, compile(said, "docs/interop.md", "exec"), names)
+    assert np.array_equal(names["clicks"], np.array([[0.1, 0.2], [0.3, 0.4]]) * 7)
 
 
 def test_the_policies_of_the_readme() -> None:
