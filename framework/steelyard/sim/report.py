@@ -54,7 +54,7 @@ def regenerate(
     is_partial = bool(names) or policies != ("all",)
     before = read(path) if is_partial and path.is_file() else []
     kept = [result for result in before if (result.scenario, result.policy) not in replaced]
-    path.write_text(written(_in_order([*kept, *results])), encoding="utf-8")
+    _replace(path, written(_in_order([*kept, *results])))
     rewrite(folder)
     unfinished.finished()
 
@@ -74,4 +74,14 @@ def _in_order(results: list[Result]) -> list[Result]:
 
 def rewrite(folder: Path) -> None:
     """The page anew, from the numbers that are there."""
-    (folder / PAGE).write_text(page(read(folder / CSV), notes_in(folder)), encoding="utf-8")
+    _replace(folder / PAGE, page(read(folder / CSV), notes_in(folder)))
+
+
+def _replace(path: Path, text: str) -> None:
+    """All of it or, on a full disk or when killed, nothing: what was there has the numbers of other scenarios."""
+    new = path.with_name(f".{path.name}.new")
+    try:
+        new.write_text(text, encoding="utf-8")
+        new.replace(path)
+    finally:
+        new.unlink(missing_ok=True)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
-from multiprocessing import get_context
+from multiprocessing import get_context, parent_process
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 from .arrivals import Arrivals, draw_arrivals
@@ -97,8 +99,20 @@ def run_all(
         yield from (run(job, with_loads=with_loads(job)) for job in jobs)
         return
     # Fresh interpreters: a fork would copy whatever threads and locks the caller has.
-    with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
+    with ProcessPoolExecutor(processes, get_context("spawn"), _end_with_parent) as pool:
         yield from pool.map(_run, [(job, with_loads(job)) for job in jobs], chunksize=1)
+
+
+def _end_with_parent() -> None:
+    """A pool's processes wait for work for ever when whoever made it was killed: each holds the others' pipe open."""
+    parent = parent_process()
+    assert parent is not None
+
+    def wait() -> None:
+        parent.join()
+        os._exit(1)
+
+    Thread(target=wait, daemon=True).start()
 
 
 def _run(task: tuple[Job, bool]) -> Result:

@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import json
 import platform
+from collections.abc import Iterator
+from contextlib import suppress
 from hashlib import sha256
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 import msgspec
 
@@ -24,13 +26,27 @@ from .run import Job, Result
 NAME = "results.part.jsonl"
 
 
+class Kept(TypedDict):
+    """A result's numbers."""
+
+    scenario: str
+    variant: dict[str, Any]
+    policy: str
+    seed: int
+    metrics: dict[str, float]
+    calls: int
+    calls_per_s: float
+
+
 class Unfinished:
     """Runs kept in *folder*, one line each, by the digest of what they depend on. ``finished()`` removes them."""
 
     def __init__(self, folder: Path, code: str | None = None) -> None:
         self._path = folder / NAME
         self._code = code or code_digest()
-        self._kept = dict(_lines(self._path))
+        data = self._path.read_bytes() if self._path.is_file() else b""
+        self._kept = dict(_lines(data))
+        self._is_cut = bool(data) and not data.endswith(b"\n")
 
     def of(self, job: Job) -> Result | None:
         """What *job* came to, if it has been run."""
@@ -38,17 +54,18 @@ class Unfinished:
         return None if kept is None else Result(**kept)
 
     def keep(self, job: Job, result: Result) -> None:
-        kept = {
-            "scenario": result.scenario,
-            "variant": dict(result.variant),
-            "policy": result.policy,
-            "seed": result.seed,
-            "metrics": dict(result.metrics),
-            "calls": result.calls,
-            "calls_per_s": result.calls_per_s,
-        }
+        kept = Kept(
+            scenario=result.scenario,
+            variant=dict(result.variant),
+            policy=result.policy,
+            seed=result.seed,
+            metrics=dict(result.metrics),
+            calls=result.calls,
+            calls_per_s=result.calls_per_s,
+        )
         with self._path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps([self._digest(job), kept]) + "\n")
+            file.write("\n" * self._is_cut + json.dumps([self._digest(job), kept]) + "\n")
+        self._is_cut = False
 
     def finished(self) -> None:
         self._path.unlink(missing_ok=True)
@@ -73,15 +90,8 @@ def code_digest() -> str:
     return told.hexdigest()
 
 
-def _lines(path: Path) -> list[tuple[str, dict[str, Any]]]:
-    """A last line that was cut off is not there."""
-    if not path.is_file():
-        return []
-    found: list[tuple[str, dict[str, Any]]] = []
-    for line in path.read_text(encoding="utf-8").splitlines():
-        try:
-            digest, kept = json.loads(line)
-        except ValueError:
-            continue
-        found.append((digest, kept))
-    return found
+def _lines(data: bytes) -> Iterator[tuple[str, Kept]]:
+    """Of what a kill, a full disk or an editor has spoilt, the lines that are whole."""
+    for line in data.splitlines():
+        with suppress(ValueError):
+            yield msgspec.convert(json.loads(line), tuple[str, Kept])

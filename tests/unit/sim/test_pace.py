@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 
 import pytest
@@ -72,3 +73,47 @@ def test_a_report_that_was_stopped_goes_on(tmp_path: Path) -> None:
     stopped = (tmp_path / "results.csv").read_text(encoding="utf-8")
     regenerate(tmp_path, **asked)  # type: ignore[arg-type]
     assert (tmp_path / "results.csv").read_text(encoding="utf-8") == stopped
+
+
+@pytest.mark.parametrize(
+    "spoilt",
+    [
+        b'["cut o',
+        b"7\n",
+        b"null\n",
+        b"[[], {}]\n",
+        b'["a", 7]\n',
+        b'["a", {"seed": 1}]\n',
+        b"\xff\xfe\n",
+        b"\n\n",
+        b"\0\0\0",
+    ],
+)
+def test_lines_that_are_spoilt_cost_no_others(tmp_path: Path, spoilt: bytes) -> None:
+    one, other = job("p2c"), job("random")
+    Unfinished(tmp_path, "code").keep(one, result(one, 1.0))
+    with (tmp_path / NAME).open("ab") as file:
+        file.write(spoilt)
+    Unfinished(tmp_path, "code").keep(other, result(other, 1.0))
+    unfinished = Unfinished(tmp_path, "code")
+    assert unfinished.of(one) == result(one, 1.0)
+    assert unfinished.of(other) == result(other, 1.0)
+
+
+def test_a_report_that_cannot_be_written_leaves_the_old_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = {"names": ("sparse-calls",), "policies": ("random",), "seeds": 1}
+    regenerate(tmp_path, **asked)  # type: ignore[arg-type]
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+
+    def full(path: Path, text: str, encoding: str) -> None:
+        path.write_bytes(text[: len(text) // 2].encode(encoding))
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "write_text", full)
+        with pytest.raises(OSError, match="No space left"):
+            regenerate(tmp_path, **asked)  # type: ignore[arg-type]
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir() if path.name != NAME} == before
+    kept: list[int] = []
+    regenerate(tmp_path, **asked, on_kept=kept.append)  # type: ignore[arg-type]
+    assert kept == [1]
