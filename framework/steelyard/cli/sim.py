@@ -14,6 +14,7 @@ from steelyard.sim import (
     Result,
     Step,
     Table,
+    Verdict,
     check_picture,
     draw,
     gate_rows,
@@ -74,13 +75,16 @@ def run(asked: Asked) -> None:
         results.append(step.result)
         _progress(step)
     _progress_ends()
-    failed = sum(_show(name, results, asked) for name in asked.scenarios)
+    failed = [verdict for name in asked.scenarios for verdict in _show(name, results, asked)]
     if asked.json_path is not None:
         _write_json(asked.json_path, results)
     if asked.plot is not None:
         draw(results, Path(asked.plot))
     if asked.is_gated and failed:
-        raise Failure(f"{failed} gates are not met")
+        named = {policy for verdict in failed for policy in (verdict.gate.policy, verdict.gate.of) if policy}
+        absent = sorted(named - {result.policy for result in results})
+        why = f"; they speak of {', '.join(absent)}, which was not run" if absent else ""
+        raise Failure(f"{len(failed)} gate{'' if len(failed) == 1 else 's'} not met{why}")
 
 
 def _policies(asked: Asked) -> tuple[str, ...]:
@@ -102,8 +106,8 @@ def _list() -> None:
     typer.echo("\nsteelyard sim SCENARIO...: run some of these, or files of your own", err=True)
 
 
-def _show(name: str, results: list[Result], asked: Asked) -> int:
-    """Print one scenario's tables; the number of its gates that are not met."""
+def _show(name: str, results: list[Result], asked: Asked) -> list[Verdict]:
+    """Print one scenario's tables; those of its gates that are not met."""
     scenario = variants(name)[0][1]
     mine = [result for result in results if result.scenario == scenario.name]
     table = Table(mine)
@@ -117,7 +121,7 @@ def _show(name: str, results: list[Result], asked: Asked) -> int:
         if verdicts:
             typer.echo("")
             typer.echo(plain(*gate_rows(scenario, verdicts)))
-    return sum(not verdict.is_met for verdict in verdicts)
+    return [verdict for verdict in verdicts if not verdict.is_met]
 
 
 def _write_json(path: str, results: list[Result]) -> None:

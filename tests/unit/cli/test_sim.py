@@ -70,7 +70,14 @@ def test_differences_to_dual(small: str) -> None:
 def test_gates_can_decide_the_exit_code(small: str) -> None:
     shown = sim(small, "--policy", "dual", "--seeds", "1", "--jobs", "1", "--gates")
     assert shown.exit_code == 1
-    assert "1 gates are not met" in shown.stderr
+    assert "1 gate not met" in shown.stderr
+    assert "not run" not in shown.stderr
+
+
+def test_gates_of_a_policy_that_was_not_run_say_which_one_they_need(small: str) -> None:
+    shown = sim(small, "--policy", "random", "--seeds", "1", "--jobs", "1", "--gates")
+    assert shown.exit_code == 1
+    assert "2 gates not met; they speak of dual, which was not run" in shown.stderr
 
 
 def test_json_is_every_run(small: str, tmp_path: Path) -> None:
