@@ -185,7 +185,9 @@ def nothing(seen: Survey, asked: Asked) -> str:
     if asked.expression:
         return f"no node registered at {seen.registry} fits --where {asked.expression!r}"
     if asked.service:
-        return f"no provider of {asked.service} is registered at {seen.registry}"
+        return (
+            f"no provider of {asked.service} is registered at {seen.registry}; without a name, all services are shown"
+        )
     if seen.registry.startswith("static:"):
         return f"{seen.registry} does not know what its nodes serve; name it: steelyard nodes SERVICE"
     return f"nothing is registered at {seen.registry}; start a provider with `steelyard serve`"

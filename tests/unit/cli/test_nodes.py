@@ -148,7 +148,11 @@ def test_the_table_says_what_the_registry_cannot_vouch_for() -> None:
     ("registry", "asked", "message"),
     [
         ("embedded:///x", {}, "nothing is registered at embedded:///x; start a provider with `steelyard serve`"),
-        ("embedded:///x", {"service": "a.B"}, "no provider of a.B is registered at embedded:///x"),
+        (
+            "embedded:///x",
+            {"service": "a.B"},
+            "no provider of a.B is registered at embedded:///x; without a name, all services are shown",
+        ),
         ("embedded:///x", {"expression": "zone == 'q'"}, "fits --where \"zone == 'q'\""),
         ("static://h:1", {}, "does not know what its nodes serve; name it: steelyard nodes SERVICE"),
     ],
