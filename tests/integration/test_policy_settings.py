@@ -33,6 +33,16 @@ async def test_zone_aware_stays_in_the_zone_that_it_is_told() -> None:
         assert [await where.zone() for _ in range(20)] == ["b"] * 20
 
 
+async def test_zone_aware_stays_where_its_machine_stands(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STEELYARD_ZONE", "a")
+    async with LocalCluster() as cluster:
+        for zone in ("a", "b"):
+            await cluster.provide(Here(zone), zone=zone)
+        where = cluster.consumer.refer(Where, policy="zone_aware")
+        await cluster.consumer.ready(where, nodes=2)
+        assert [await where.zone() for _ in range(20)] == ["a"] * 20
+
+
 @pytest.mark.parametrize(
     ("settings", "message"),
     [

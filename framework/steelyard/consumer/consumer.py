@@ -15,6 +15,7 @@ from steelyard.codec import MethodCodec, codec_for, generic_codec
 from steelyard.errors import ConfigError
 from steelyard.filter import OWN_FALLBACK, Codecs, Mode, Switches
 from steelyard.guard import Protection, ProtectionSettings
+from steelyard.hardware import detect_zone
 from steelyard.invoke import Stack
 from steelyard.model import MethodSpec, ServiceSpec
 from steelyard.security import Bearer, Credentials, Tls, checked_credentials
@@ -309,6 +310,8 @@ def _policy(name: str, settings: Mapping[str, Any] | None) -> Policy:
     given = instance("refer: policy_settings", {} if settings is None else settings, Mapping, "a mapping, or None")
     for key in given:
         text("refer: policy_settings", key)
+    if name == "zone_aware":
+        given = {"zone": detect_zone(), **given}
     return make_policy(text("refer: policy", name), **given)
 
 
