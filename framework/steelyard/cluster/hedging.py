@@ -203,7 +203,8 @@ class Hedging:
             for attempt in attempts:
                 if attempt.invocation is not None and attempt.reply is None:
                     self._hedge(attempt, attempt.invocation, now_s)
-        if self._wheel and self._timer is None:
+        if self._wheel:
+            # Also where the second moment of one that was hedged just now has the timer: others may wait for an earlier.
             self._arm(min(self._wheel))
 
     def _hedge(self, attempt: Attempt, invocation: Invocation, now_s: float) -> None:

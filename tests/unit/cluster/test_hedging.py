@@ -205,6 +205,24 @@ async def test_a_crowd_of_calls_shares_one_timer_and_leaves_nothing() -> None:
     assert len(asyncio.all_tasks()) == 1
 
 
+async def test_who_waits_while_another_is_hedged_is_not_forgotten_for_its_second_moment() -> None:
+    """The timer was then for the second moment of the other, up to a third of a call's time too late."""
+    now_s = 1000.0
+    nodes = Nodes(b=never)
+    nodes.rivals = ["b", "b"]
+    hedging = Hedging(nodes.send, nodes.choose, clock=lambda: now_s, after=2.0, floor_s=0.01)
+    for started_s in (now_s, now_s + 0.1):
+        hedging.watch(Invocation(service="test.S", method="m", body=b"x", deadline_at=started_s + 30.0), "a", started_s)
+    now_s += 10.01
+    hedging._ring()
+    assert hedging.hedges == 1
+    assert hedging._armed_for == min(hedging._wheel)
+    now_s += 0.1
+    hedging._ring()
+    assert hedging.hedges == 2
+    await hedging.close()
+
+
 class Ended:
     def __init__(self) -> None:
         self.outcomes: list[tuple[str, Outcome]] = []
