@@ -10,6 +10,7 @@ from support.fleet import node
 
 from steelyard.balance import Candidate, Dice, make_policy
 from steelyard.balance.classical.meters import InFlight, Meter, ResponseTime, ShortestResponseSettings
+from steelyard.balance.classical.ranked import Ranked
 from steelyard.balance.classical.trace import Traced
 from steelyard.balance.draw import DrawTable
 from steelyard.model import Outcome
@@ -76,3 +77,25 @@ def test_a_cost_whose_time_is_over_is_asked_for_again() -> None:
         policy.ended(one, Outcome.OK, 2.0, latency_s=latency_s)
     assert {policy.pick(9.9, dice).node.host for _ in range(50)} == {"quick"}  # type: ignore[union-attr]
     assert {policy.pick(10.1, dice).node.host for _ in range(50)} == {"slow", "quick"}  # type: ignore[union-attr]
+
+
+def test_one_whose_time_is_over_is_no_reason_to_ask_all() -> None:
+    """Where many nodes are called seldom, the time of one is over at each call."""
+    asked = 0
+
+    class Asked(ResponseTime):
+        def cost(self, candidate: Traced, now_s: float) -> float:
+            nonlocal asked
+            asked += 1
+            return super().cost(candidate, now_s)
+
+    policy = Ranked("asked", Asked(ShortestResponseSettings(slide_s=10.0)))
+    policy.set_nodes([node(f"n{at}") for at in range(200)], 0.0)
+    dice, calls = random.Random(1).random, 2000
+    for number in range(calls):
+        now_s = number / 20.0
+        picked = policy.pick(now_s, dice)
+        assert picked is not None
+        policy.started(picked, now_s)
+        policy.ended(picked, Outcome.OK, now_s, latency_s=0.01 + dice() / 100)
+    assert asked < 5 * calls

@@ -35,7 +35,7 @@ class Metered(PolicyBase[Traced]):
         self._chooser.set_members(self.eligible)
 
 
-class Told(Metered):
+class Learning(Metered):
     """Metered, by a meter that remembers and is therefore told of each call."""
 
     def __init__(self, name: str, meter: Meter, chooser: Chooser) -> None:
@@ -66,5 +66,5 @@ class Told(Metered):
 
 def metered(name: str, meter: Meter, chooser: Chooser) -> Metered:
     """Most meters look at what every policy counts, and need not be told."""
-    is_told = type(meter).ended is not InFlight.ended
-    return Told(name, meter, chooser) if is_told else Metered(name, meter, chooser)
+    learns = type(meter).ended is not InFlight.ended
+    return Learning(name, meter, chooser) if learns else Metered(name, meter, chooser)
