@@ -20,7 +20,7 @@ LARGE_BYTES = 256 * 1024
 # What is kept, in buffers and in bytes: four bodies each way of a consumer that has four calls under way.
 _MOST_BUFFERS = 16
 _MOST_BYTES = 32 * 1024 * 1024
-# What the C library is told of, at least: gRPC has several copies of what is under way, in blocks of all sizes.
+# What the C library is told of, in steps: gRPC has several copies of what is under way, in blocks of all sizes.
 _TOLD_BYTES = 2 * 1024 * 1024
 
 
@@ -47,19 +47,22 @@ class Buffers:
             kept.append(buffer)
             if references == self._unused and len(buffer) == size:
                 return buffer
+        if size > self._most_bytes // 4:
+            return bytearray(size)
         if size > self._told_bytes:
             self._tell(size)
         buffer = bytearray(size)
-        if size <= self._most_bytes // 4:
-            kept.append(buffer)
-            self._keep_bounds()
+        kept.append(buffer)
+        self._keep_bounds()
         return buffer
 
     def _tell(self, size: int) -> None:
         """Gives a block of *size* bytes back at once. The GNU C library learns by this, as by any array that a program
         gives back, to keep blocks up to this size; buffers that are kept here would never tell it. Without it gRPC's
-        own copies of a body are made in fresh pages each time: 250 faults for 1 MiB there and back, and with it 4."""
-        self._told_bytes = max(size, _TOLD_BYTES)
+        own copies of a body are made in fresh pages each time: 250 faults for 1 MiB there and back, and with it 4. What
+        it then keeps at the end of its heap is twice the block at most. Other libraries learn nothing and lose nothing.
+        In whole steps, since bodies may grow from one to the next."""
+        self._told_bytes = -(-size // _TOLD_BYTES) * _TOLD_BYTES
         bytearray(self._told_bytes)
 
     def _oldest(self) -> tuple[bytearray, int]:

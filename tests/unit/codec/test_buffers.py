@@ -108,3 +108,17 @@ def test_after_a_large_body_blocks_of_its_parts_are_not_made_of_fresh_pages() ->
         return int(subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True).stdout)
 
     assert faults(True) * 10 < faults(False)
+
+
+def test_the_c_library_is_told_a_few_times_and_not_of_what_is_given_back_anyway() -> None:
+    told = []
+
+    class Telling(Buffers):
+        def _tell(self, size: int) -> None:
+            super()._tell(size)
+            told.append(self._told_bytes)
+
+    buffers = Telling(most_buffers=4, most_bytes=16 << 20)
+    for size in range(1 << 20, 10 << 20, 1 << 18):
+        assert len(buffers.take(size + 1)) == size + 1
+    assert told == [2 << 20, 4 << 20]
