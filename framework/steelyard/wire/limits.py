@@ -51,7 +51,7 @@ class WireLimits:
     ``stream_window_bytes``: how much of one stream may be under way or unread; a slow reader costs no more than this
     and one item.
     ``connections``: how many a provider serves at a time, and how many its gRPC port takes; one more is closed at once.
-    An idle one costs 7 KB.
+    An idle one costs 8 KB, and 40 on the gRPC port.
     ``strangers``: of them, and of TLS handshakes, how many may be under way before their HELLO has come. One more takes
     the place of the oldest when that has had a second, and is closed otherwise (see ``strangers``).
     ``calls_per_s``: what a provider takes on one connection on average (a second's worth at once); the rest is

@@ -105,6 +105,7 @@ class Calling:
         """Every call has ended once, or ends now."""
         self.hear(self.side.lost("gone"))
         assert self._endings == Counter(each.id for each in self.open), "a caller waits for ever, or hears twice"
+        assert not self.side._assemblies
 
 
 class Serving:
@@ -139,6 +140,7 @@ class Serving:
     def close(self) -> None:
         """The connection has ended, and then the handlers."""
         self.side.abandon()
+        assert not self.side._assemblies
         for call_id in tuple(self.running):
             self._finish(call_id)
         left = (self.side.running, self.total.count, self.side._raw_bytes, self.side._assembling_bytes)

@@ -186,6 +186,7 @@ class ConsumerSide(Side):
         """The connection is gone: every open call fails, and says truthfully whether it can have run."""
         calls = list(self._calls.values())
         self._calls.clear()
+        self._drop_assemblies()
         has_left = self.outbox.has_left
         return [Failed(call, Unavailable(reason, node=self._node, may_have_run=has_left(call.id))) for call in calls]
 

@@ -422,6 +422,7 @@ class ProviderSide(Side):
         """The connection is gone: no call wants an answer any more, and those that were still arriving never ran."""
         for call_id in list(self._deadlines_at):
             self._forget_parts(call_id)
+        self._drop_assemblies()
         self._live.clear()
 
     def load(self, frame: bytes) -> None:

@@ -199,6 +199,11 @@ class Side:
             self._begun -= 1
         return assembly
 
+    def _drop_assemblies(self) -> None:
+        """The connection is over. A side is in a ring of references, and Python's collector may be long in coming."""
+        self._assemblies.clear()
+        self._begun, self._placing = 0, None
+
     def _whole(self, assembly: Assembly) -> Any:
         frame = assembly.frame
         self._drop_assembly(frame.id)

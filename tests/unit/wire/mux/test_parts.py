@@ -150,6 +150,18 @@ def test_an_item_that_the_handler_did_not_wait_for_is_forgotten() -> None:
     assert side.receive(of(part(1, b"x")), 0.0) == [], "it may have been under way"
 
 
+def test_what_had_come_of_a_body_goes_with_the_connection() -> None:
+    """It was let go when Python's collector came to it, which with many objects about may be long after."""
+    side = provider()
+    side.receive(of(METHOD, Call(1, 1, None, 1, b"", b"", 0, True), Item(1, b"", LARGE), part(1, b"x")), 0.0)
+    side.abandon()
+    caller = consumer()
+    caller.call("token", call(), 0.0)
+    caller.receive(of(Answer(1, b"", b"", 0, LARGE), part(1, b"x")), 0.0)
+    assert len(caller.lost("gone")) == 1
+    assert (side._assemblies, side._begun) == (caller._assemblies, caller._begun) == ({}, 0)
+
+
 @pytest.mark.parametrize("way", ["packet", "place"])
 def test_many_that_are_only_announced_take_little(way: str) -> None:
     """2 MiB and a byte of it, a thousand times: 2 GB for 60 KB."""
