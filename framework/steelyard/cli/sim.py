@@ -18,6 +18,7 @@ from steelyard.sim import (
     check_picture,
     draw,
     gate_rows,
+    in_words,
     judge,
     paced,
     plain,
@@ -27,7 +28,6 @@ from steelyard.sim import (
     rows,
     run_all,
     scenario_names,
-    told,
     variants,
 )
 
@@ -170,7 +170,7 @@ def _kept(count: int) -> None:
 def _progress(step: Step) -> None:
     result = step.result
     about = " ".join([result.scenario, *(f"{key}={value}" for key, value in result.variant.items()), result.policy])
-    left = f", {told(step.left_s)} left" if step.done < step.total else ""
+    left = f", {in_words(step.left_s)} left" if step.done < step.total else ""
     line = f"{step.done} of {step.total}{left}: {about}, seed {result.seed} ({result.calls_per_s:,.0f} calls/s)"
     if sys.stderr.isatty():
         sys.stderr.write(f"\r\x1b[K{line[:110]}")

@@ -7,7 +7,7 @@ from .contender import contenders, everybody
 from .ledger import page, rounded
 from .ledger import read as read_ledger
 from .measure import METRICS
-from .pace import Step, paced, told
+from .pace import Step, in_words, paced
 from .picture import check_picture, draw
 from .reading import SHIPPED, load_scenario, scenario_names, variants
 from .report import notes_in, regenerate, rewrite
@@ -40,6 +40,7 @@ __all__ = [
     "draw_arrivals",
     "everybody",
     "gate_rows",
+    "in_words",
     "judge",
     "load_scenario",
     "notes_in",
@@ -56,6 +57,5 @@ __all__ = [
     "run_all",
     "scenario_names",
     "stream",
-    "told",
     "variants",
 ]

@@ -69,7 +69,7 @@ def _calls(scenario: Scenario) -> float:
     return scenario.capacity * sum((to_s - at_s) * (load + to) / 2.0 for (at_s, load), (to_s, to) in pairwise(points))
 
 
-def told(seconds: float) -> str:
+def in_words(seconds: float) -> str:
     """ "40 s", "12 min", "3 h 05 min"."""
     if seconds < 90:
         return f"{seconds:.0f} s"

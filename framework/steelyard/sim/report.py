@@ -42,8 +42,9 @@ def regenerate(
     chosen = names or scenario_names()
     jobs: list[Job] = plan(chosen, policies, seeds)
     unfinished = Unfinished(folder)
-    results = [result for result in map(unfinished.of, jobs) if result is not None]
-    open_jobs = [job for job in jobs if unfinished.of(job) is None]
+    found = [(job, unfinished.of(job)) for job in jobs]
+    results = [result for _, result in found if result is not None]
+    open_jobs = [job for job, result in found if result is None]
     on_kept(len(results))
     for job, step in zip(open_jobs, paced(open_jobs, run_all(open_jobs, processes=processes)), strict=True):
         unfinished.keep(job, step.result)
@@ -56,7 +57,7 @@ def regenerate(
     kept = [result for result in before if (result.scenario, result.policy) not in replaced]
     _replace(path, written(_in_order([*kept, *results])))
     rewrite(folder)
-    unfinished.finished()
+    unfinished.finished(jobs)
 
 
 def _in_order(results: list[Result]) -> list[Result]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import platform
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from hashlib import sha256
 from importlib.metadata import version
@@ -39,7 +39,7 @@ class Kept(TypedDict):
 
 
 class Unfinished:
-    """Runs kept in *folder*, one line each, by the digest of what they depend on. ``finished()`` removes them."""
+    """Runs kept in *folder*, one line each, by the digest of what they depend on, until they are ``finished``."""
 
     def __init__(self, folder: Path, code: str | None = None) -> None:
         self._path = folder / NAME
@@ -67,17 +67,23 @@ class Unfinished:
             file.write("\n" * self._is_cut + json.dumps([self._digest(job), kept]) + "\n")
         self._is_cut = False
 
-    def finished(self) -> None:
-        self._path.unlink(missing_ok=True)
+    def finished(self, jobs: Iterable[Job]) -> None:
+        """*jobs* are in the report. Others of the same code stay, for a larger report that was stopped."""
+        over = {self._digest(job) for job in jobs}
+        data = self._path.read_bytes() if self._path.is_file() else b""
+        left = [line for line in _lines(data) if line[0] not in over and line[0].rpartition(" ")[0] == self._code]
+        if left:
+            self._path.write_text("".join(f"{json.dumps(line)}\n" for line in left), encoding="utf-8")
+        else:
+            self._path.unlink(missing_ok=True)
 
     def _digest(self, job: Job) -> str:
-        told = sha256(self._code.encode())
-        told.update(msgspec.json.encode([job.scenario, job.variant, job.contender.policy, job.contender.settings]))
+        told = sha256(msgspec.json.encode([job.scenario, job.variant, job.contender.policy, job.contender.settings]))
         told.update(f"\n{job.contender.name}\n{job.seed}".encode())
         trace = job.scenario.traffic.trace
         if trace is not None and Path(trace).is_file():
             told.update(Path(trace).read_bytes())
-        return told.hexdigest()
+        return f"{self._code} {told.hexdigest()}"
 
 
 def code_digest() -> str:

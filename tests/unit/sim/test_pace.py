@@ -9,7 +9,7 @@ import pytest
 from unit.sim.worlds import scenario
 
 from steelyard.sim.contender import contender
-from steelyard.sim.pace import Step, effort, paced, told
+from steelyard.sim.pace import Step, effort, in_words, paced
 from steelyard.sim.report import regenerate
 from steelyard.sim.run import Job, Result
 from steelyard.sim.unfinished import NAME, Unfinished
@@ -40,7 +40,7 @@ def test_what_is_left_goes_by_size_and_by_policy() -> None:
 
 
 def test_in_words() -> None:
-    assert [told(seconds) for seconds in (8.2, 700.0, 3 * 3600 + 290)] == ["8 s", "12 min", "3 h 05 min"]
+    assert [in_words(seconds) for seconds in (8.2, 700.0, 3 * 3600 + 290)] == ["8 s", "12 min", "3 h 05 min"]
 
 
 def test_a_kept_run_is_taken_for_the_very_same_only(tmp_path: Path) -> None:
@@ -53,6 +53,18 @@ def test_a_kept_run_is_taken_for_the_very_same_only(tmp_path: Path) -> None:
     with (tmp_path / NAME).open("a", encoding="utf-8") as file:
         file.write('["cut o')
     assert Unfinished(tmp_path, "code").of(one) is not None
+
+
+def test_a_smaller_report_in_between_takes_nothing_from_a_larger_one(tmp_path: Path) -> None:
+    small, large = job("p2c"), job("p2c", seconds=21.0)
+    Unfinished(tmp_path, "code of old").keep(small, result(small, 1.0))
+    for one in (small, large):
+        Unfinished(tmp_path, "code").keep(one, result(one, 1.0))
+    Unfinished(tmp_path, "code").finished([small])
+    assert [Unfinished(tmp_path, "code").of(one) for one in (small, large)] == [None, result(large, 1.0)]
+    assert Unfinished(tmp_path, "code of old").of(small) is None, "nobody can use it any more"
+    Unfinished(tmp_path, "code").finished([large])
+    assert not (tmp_path / NAME).exists()
 
 
 def test_a_report_that_was_stopped_goes_on(tmp_path: Path) -> None:
