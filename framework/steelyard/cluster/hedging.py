@@ -204,7 +204,7 @@ class Hedging:
                 if attempt.invocation is not None and attempt.reply is None:
                     self._hedge(attempt, attempt.invocation, now_s)
         if self._wheel:
-            # Also where the second moment of one that was hedged just now has the timer: others may wait for an earlier.
+            # Also where the second moment of one that was just hedged has the timer: others may wait for an earlier.
             self._arm(min(self._wheel))
 
     def _hedge(self, attempt: Attempt, invocation: Invocation, now_s: float) -> None:
