@@ -47,6 +47,9 @@ _NOT_SPOKEN = frozenset(
 )
 
 
+_CLOSED = "the connection is closed"
+
+
 class NotSpoken(CarrierLost):
     """There is a gRPC server, and it does not speak our wire."""
 
@@ -90,11 +93,13 @@ class GrpcCarrier:
     __slots__ = ("_call", "_channel", "_first")
 
     def __init__(self, channel: grpc.aio.Channel, call: Any, first: bytes | None) -> None:
-        self._channel = channel
+        self._channel: grpc.aio.Channel | None = channel
         self._call = call
         self._first = first  # read while it was found out whether the server speaks our wire
 
     async def send(self, data: bytes) -> None:
+        if self._call is None:
+            raise CarrierLost(_CLOSED)
         try:
             await self._call.write(data)
         except grpc.aio.AioRpcError as error:
@@ -106,6 +111,8 @@ class GrpcCarrier:
         if self._first is not None:
             first, self._first = self._first, None
             return first
+        if self._call is None:
+            raise CarrierLost(_CLOSED)
         try:
             data = await self._call.read()
         except grpc.aio.AioRpcError as error:
@@ -115,8 +122,13 @@ class GrpcCarrier:
         return None if data is grpc.aio.EOF else data
 
     async def close(self) -> None:
-        self._call.cancel()
-        await self._channel.close()
+        """gRPC closes the socket when nobody has the call any more, and what has this carrier goes in circles that wait
+        for the garbage collector: so it lets go."""
+        call, channel = self._call, self._channel
+        self._call = self._channel = None
+        if call is not None and channel is not None:
+            call.cancel()
+            await channel.close()
 
 
 async def connect(address: str, limits: WireLimits, tls: Tls | None = None) -> GrpcCarrier:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import os
 import struct
 import subprocess
@@ -152,6 +153,31 @@ async def test_more_connections_than_are_served_are_closed_on_the_grpc_port_too(
             await peer.close()
         await asyncio.gather(*ends)
         await served_soon(listener, "grpc")
+
+
+async def test_a_channel_that_is_closed_leaves_its_place_on_the_grpc_port_at_once() -> None:
+    """And not when the garbage collector finds what is left of it."""
+    async with listening(connections=3) as listener, asyncio.timeout(60):
+        gc.collect()
+        gc.disable()
+        try:
+            for _ in range(4):
+                channels = [Channel(listener.address, connector=LaneConnector("grpc")) for _ in range(3)]
+                for channel in channels:
+                    await get_in(channel)
+                for channel in channels:
+                    await channel.close()
+        finally:
+            gc.enable()
+
+
+async def get_in(channel: Channel) -> None:
+    while True:
+        try:
+            assert (await channel(invocation(deadline_at=time.monotonic() + 30))).body == b"hi"
+            return
+        except Unavailable:
+            await asyncio.sleep(0.05)
 
 
 @pytest.mark.parametrize("is_secured", [False, True])
