@@ -31,6 +31,7 @@ from steelyard import (
     with_options,
 )
 from steelyard.balance import steering_load
+from steelyard.errors import InternalError
 from steelyard.wire import Channel, ChannelState, LaneConnector, WireLimits
 
 
@@ -61,6 +62,32 @@ async def test_every_shape_of_call_to_a_server_that_knows_nothing_of_us(kind: st
         assert consumer._channels.carriers() == {address: "plain"}
         with pytest.raises(Unimplemented):
             await consumer.refer(Echo, version="1.0").Say(asked("fail UNIMPLEMENTED"))
+
+
+async def test_a_server_that_says_ok_and_nothing_else_has_failed() -> None:
+    class Nothing(grpc.GenericRpcHandler):  # type: ignore[misc]
+        def service(self, details: Any) -> Any:
+            async def nothing(sent: Any, context: Any) -> None:
+                return None
+
+            return grpc.stream_stream_rpc_method_handler(nothing) if "Echo" in details.method else None
+
+    server = grpc.aio.server()
+    server.add_generic_rpc_handlers((Nothing(),))
+    address = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
+    await server.start()
+    try:
+        async with Consumer(f"static://{address}") as consumer:
+            echo = consumer.refer(Echo)
+            for call in (echo.Say(asked("a")), echo.Sum(asks("a", "b"))):
+                with pytest.raises(InternalError, match="sent no reply") as caught:
+                    await call
+                assert caught.value.may_have_run
+                assert caught.value.node
+            assert [told async for told in echo.Count(asked("n", 3))] == []
+            assert all(node.in_flight == 0 for node in consumer.statistics(echo).balance.nodes)
+    finally:
+        await server.stop(None)
 
 
 async def test_a_node_that_says_that_it_is_foreign_is_not_asked_first() -> None:

@@ -183,6 +183,8 @@ class PlainConnection:
         try:
             remote = self._begin(call, invocation, shape)
             body = await remote
+            if body is None:  # gRPC for Python lets a server say OK and nothing else
+                raise InternalError("the server sent no reply", node=self._node, is_remote=True, may_have_run=True)
             return Reply(body=body, attachments=await self._told(remote))
         except asyncio.CancelledError:
             self._raise_reason(call)
