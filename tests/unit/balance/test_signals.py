@@ -123,12 +123,15 @@ def test_settings_that_contradict_each_other() -> None:
         DualSettings(resources=frozenset())
 
 
-def test_weights_stay_numbers_whatever_a_node_reports() -> None:
+@pytest.mark.parametrize("rate", [1e9, 5e-324])
+def test_weights_stay_numbers_whatever_a_node_reports(rate: float) -> None:
     policy = make_policy("weighted_round_robin")
     policy.set_nodes([node(f"n{at}") for at in range(3)], 0.0)
     for second in range(1, 20):
-        for at, (cpu, rate) in enumerate([(5e-324, 1e9), (5e-324, 1e308), (0.5, 100.0)]):
-            report = LoadReport(utilization={"cpu": cpu}, in_flight=1, calls_per_s=rate)
+        for at, (cpu, calls_per_s) in enumerate(
+            [(5e-324, 1e9), (0.5, 1e308), (0.5, 100.0)] if rate > 1.0 else [(0.5, rate)] * 3
+        ):
+            report = LoadReport(utilization={"cpu": cpu}, in_flight=1, calls_per_s=calls_per_s)
             policy.report(f"n{at}:1", report, float(second))
         policy.tick(float(second))
         assert policy.pick(float(second), lambda: 0.5) is not None

@@ -88,7 +88,7 @@ class WeightedRoundRobinSettings:
         check_range("error_penalty", self.error_penalty, 0.0, 1000.0)
 
 
-_MOST_WEIGHT = 1e30  # so that sums are numbers, however little a node says that a call takes it
+_LEAST_WEIGHT, _MOST_WEIGHT = 1e-30, 1e30  # so that sums and quotients are numbers, whatever a node says
 
 
 class ReportedLoad:
@@ -127,7 +127,7 @@ class ReportedLoad:
             reported.since_s = now_s
         reported.at_s = now_s
         weight = calls / (utilization + min(1.0, errors / calls) * self._settings.error_penalty)
-        reported.weight = min(weight, _MOST_WEIGHT)
+        reported.weight = max(_LEAST_WEIGHT, min(weight, _MOST_WEIGHT))
 
     def _rates(self, candidate: Traced, report: LoadReport, now_s: float) -> tuple[float, float]:
         if report.calls_per_s is not None:
