@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from math import sqrt
+from math import fsum, sqrt
 from typing import Any
 
 from .run import Result
@@ -70,7 +70,7 @@ class Table:
 
     def mean(self, variant: Mapping[str, Any], policy: str, metric: str) -> float | None:
         values = list(self.values(variant, policy, metric).values())
-        return sum(values) / len(values) if values else None
+        return fsum(values) / len(values) if values else None
 
     def difference(self, variant: Mapping[str, Any], one: str, other: str, metric: str) -> Difference | None:
         """*one* minus *other*, paired by seed."""
@@ -83,10 +83,10 @@ def paired(differences: Sequence[float]) -> Difference | None:
     count = len(differences)
     if not count:
         return None
-    mean = sum(differences) / count
+    mean = fsum(differences) / count
     if count == 1:
         return Difference(mean, float("inf"))
-    variance = sum((value - mean) ** 2 for value in differences) / (count - 1)
+    variance = fsum((value - mean) ** 2 for value in differences) / (count - 1)
     t = _T95[count - 2] if count - 2 < len(_T95) else 1.96
     return Difference(mean, t * sqrt(variance / count))
 

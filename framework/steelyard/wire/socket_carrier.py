@@ -173,7 +173,7 @@ class Link(asyncio.BufferedProtocol):
         if size < LARGE_BYTES:
             self._transport.write(b"".join((head, *pieces)))
         else:
-            self._transport.writelines(_gathered((head, *pieces)))
+            self._write_all((head, *pieces))
 
     def write_packets(self, packets: Sequence[Packet]) -> None:
         """Several at once."""
@@ -183,7 +183,19 @@ class Link(asyncio.BufferedProtocol):
         for pieces, count, size in packets:
             frames.append(_HEAD.pack(size + _HEAD_BYTES, _ARRAY_32, count))
             frames += pieces
-        self._transport.writelines(_gathered(frames))
+        self._write_all(frames)
+
+    def _write_all(self, pieces: Sequence[Piece]) -> None:
+        transport = self._transport
+        transport.writelines(_gathered(pieces))
+        # asyncio's own writelines of Python 3.12 and 3.13 does not say when too much waits to be written; setting the
+        # limits again makes it look.
+        if not self.is_congested and transport.get_write_buffer_size() > HIGH_WATER_BYTES:
+            self._limit(transport)
+
+    @staticmethod
+    def _limit(transport: asyncio.WriteTransport) -> None:
+        transport.set_write_buffer_limits(high=HIGH_WATER_BYTES, low=HIGH_WATER_BYTES // 4)
 
     async def close(self) -> None:
         """Ends it, at once and harmlessly often: what is buffered may still leave for half a second."""
@@ -216,7 +228,7 @@ class Link(asyncio.BufferedProtocol):
         loop = asyncio.get_running_loop()
         self._closed = loop.create_future()
         self._buffers = _buffers_of(loop)
-        transport.set_write_buffer_limits(high=HIGH_WATER_BYTES, low=HIGH_WATER_BYTES // 4)
+        self._limit(transport)
         own = transport.get_extra_info("socket")
         if own is not None:
             with contextlib.suppress(OSError):
