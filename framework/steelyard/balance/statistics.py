@@ -58,7 +58,7 @@ class NodeStatistics:
     ``resource`` its name.
     ``refuse_ratio`` is the part of its own keys it gives away, ``accept_weight`` the share of all calls it takes over.
     ``passes``, in [0, 1], is the part of its draws that it takes of calls without a key: below 1 while a queue that it
-    told of drains, and ``draining`` says what it told and since when; 0 while it is ejected.
+    told of drains, and ``long_queue`` says what it told and since when; 0 while it is ejected.
     """
 
     identity: str
@@ -83,12 +83,12 @@ class NodeStatistics:
     resource: str | None = None
     list: NodeList = NodeList.NEUTRAL
     reason: Reason = field(default_factory=Reason)
-    draining: Reason = field(default_factory=Reason)
+    long_queue: Reason = field(default_factory=Reason)
 
     @property
     def because(self) -> str:
-        """``reason`` and ``draining`` in words; empty: nothing moves it."""
-        return "; ".join(filter(None, (self.reason.text, self.draining.text)))
+        """``reason`` and ``long_queue`` in words; empty: nothing moves it."""
+        return "; ".join(filter(None, (self.reason.text, self.long_queue.text)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

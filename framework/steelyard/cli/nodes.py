@@ -232,7 +232,7 @@ def _service(service: ServiceSight, *, is_wide: bool) -> Table:
 def _remarks(service: ServiceSight) -> list[Text]:
     """Why nodes are unreachable, and whose queue is to drain, for the first few of each."""
     silent = [(sight, sight.load.reason) for sight in service.nodes if sight.load.reach is Reach.UNREACHABLE]
-    full = [(sight, sight.law.draining.text) for sight in service.nodes if sight.law and sight.law.draining.text]
+    full = [(sight, sight.law.long_queue.text) for sight in service.nodes if sight.law and sight.law.long_queue.text]
     return [*_first_of(silent), *_first_of(full)]
 
 

@@ -20,9 +20,9 @@ from steelyard.sim import (
     gate_rows,
     in_words,
     judge,
-    paced,
     plain,
     plan,
+    progress,
     regenerate,
     rounded,
     rows,
@@ -71,7 +71,7 @@ def run(asked: Asked) -> None:
         processes=_processes(asked),
         with_loads=(lambda job: job.seed == first) if asked.plot is not None else (lambda job: False),
     )
-    for step in paced(jobs, running):
+    for step in progress(jobs, running):
         results.append(step.result)
         _progress(step)
     _progress_ends()

@@ -7,8 +7,8 @@ from .contender import contenders, everybody
 from .ledger import page, rounded
 from .ledger import read as read_ledger
 from .measure import METRICS
-from .pace import Step, in_words, paced
 from .picture import check_picture, draw
+from .progress import Step, in_words, progress
 from .reading import SHIPPED, load_scenario, scenario_names, variants
 from .report import notes_in, regenerate, rewrite
 from .run import Job, Result, plan, run, run_all
@@ -44,10 +44,10 @@ __all__ = [
     "judge",
     "load_scenario",
     "notes_in",
-    "paced",
     "page",
     "plain",
     "plan",
+    "progress",
     "read_ledger",
     "regenerate",
     "rewrite",

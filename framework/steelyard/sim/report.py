@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from .ledger import page, read, written
-from .pace import Step, paced
+from .progress import Step, progress
 from .reading import scenario_names, variants
 from .run import Job, Result, plan, run_all
 from .unfinished import Unfinished
@@ -46,7 +46,7 @@ def regenerate(
     results = [result for _, result in found if result is not None]
     open_jobs = [job for job, result in found if result is None]
     on_kept(len(results))
-    for job, step in zip(open_jobs, paced(open_jobs, run_all(open_jobs, processes=processes)), strict=True):
+    for job, step in zip(open_jobs, progress(open_jobs, run_all(open_jobs, processes=processes)), strict=True):
         unfinished.keep(job, step.result)
         results.append(step.result)
         on_step(step)

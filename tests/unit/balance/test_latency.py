@@ -198,13 +198,13 @@ def test_statistics_say_who_drains_why_and_since_when() -> None:
     first, *rest = policy.statistics(now_s + 1.5).nodes
     assert 0.0 < first.passes < 1.0
     assert first.passes == policy.eligible[0].passes
-    assert (first.draining.objective, first.draining.since_s) == (Objective.QUEUE, now_s + 0.5)
-    assert first.draining.text == f"told of 40 calls, 5 being its part: takes {first.passes:.0%} of its draws"
-    assert first.because.endswith(first.draining.text)
-    assert {(one.passes, one.draining.text, one.because) for one in rest} == {(1.0, "", "")}
+    assert (first.long_queue.objective, first.long_queue.since_s) == (Objective.QUEUE, now_s + 0.5)
+    assert first.long_queue.text == f"told of 40 calls, 5 being its part: takes {first.passes:.0%} of its draws"
+    assert first.because.endswith(first.long_queue.text)
+    assert {(one.passes, one.long_queue.text, one.because) for one in rest} == {(1.0, "", "")}
     told(policy, "n0", now_s + 2.5, 0.5, 5, 50.0)
     first = policy.statistics(now_s + 2.5).nodes[0]
-    assert (first.passes, first.draining.text) == (1.0, "")
+    assert (first.passes, first.long_queue.text) == (1.0, "")
 
 
 # --- what was told once, and then never again ---------------------------------------------------------------------
@@ -247,7 +247,7 @@ def test_whatever_a_node_told_once_it_is_as_any_other_when_it_tells_it_no_more(
         less = {name: value for name, value in full.items() if name not in kept_back and "cpu" not in kept_back}
         second(LoadReport(**less) if less and kept_back else None)  # type: ignore[arg-type]
     assert node.passes == 1.0
-    assert node not in policy._told.draining
+    assert node not in policy._told.long_queues
     if {"in_flight", "calls_per_s"} & {*kept_back} or not kept_back or "cpu" in kept_back:
         assert (node.told_in_flight, node.answered_per_s) == (0.0, 0.0)
         assert policy._told.mean_s == pytest.approx(other.told_in_flight / other.answered_per_s)

@@ -130,12 +130,12 @@ def test_a_node_that_is_to_drain_is_named_with_what_it_told() -> None:
     (service,) = seen.services
     sight = service.nodes[0]
     assert sight.law is not None
-    draining = Reason(objective=Objective.QUEUE, text="told of 40 calls, 5 being its part: takes 45% of its draws")
-    law = replace(sight.law, passes=0.45, draining=draining)
+    long_queue = Reason(objective=Objective.QUEUE, text="told of 40 calls, 5 being its part: takes 45% of its draws")
+    law = replace(sight.law, passes=0.45, long_queue=long_queue)
     full = replace(seen, services=(replace(service, nodes=(replace(sight, law=law), service.nodes[1])),))
-    assert f"10.0.0.1:20880: {draining.text}" in drawn(full, 140)
+    assert f"10.0.0.1:20880: {long_queue.text}" in drawn(full, 140)
     observed = document(full)["services"][0]["nodes"][0]["observer"]
-    assert (observed["passes"], observed["reason"]) == (0.45, draining.text)
+    assert (observed["passes"], observed["reason"]) == (0.45, long_queue.text)
 
 
 def test_the_table_says_what_the_registry_cannot_vouch_for() -> None:

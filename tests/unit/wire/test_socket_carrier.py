@@ -17,7 +17,7 @@ from steelyard.errors import Unavailable
 from steelyard.wire import Channel, LaneConnector, Listener, WireLimits, lane_tag, read_lanes
 from steelyard.wire.frames import ProtocolError, packet, part_head
 from steelyard.wire.lane import socket_path
-from steelyard.wire.socket_carrier import Link
+from steelyard.wire.socket_carrier import HIGH_WATER_BYTES, Link
 
 
 class Transport:
@@ -70,6 +70,52 @@ def feed(link: Link, data: bytes) -> None:
         buffer[:count] = data[:count]
         link.buffer_updated(count)
         data = data[count:]
+
+
+class Silent(Transport):
+    """Its peer reads nothing, and as asyncio's own in Python 3.12 and 3.13 it looks at its limits in ``write`` and when
+    they are set, and not in ``writelines``."""
+
+    def __init__(self, link: Link) -> None:
+        super().__init__()
+        self._link = link
+        self._high_bytes = self._bytes = 0
+
+    def is_closing(self) -> bool:
+        return False
+
+    def write(self, data: bytes) -> None:
+        self._bytes += len(data)
+        self._look()
+
+    def writelines(self, pieces: list[bytes]) -> None:
+        self._bytes += sum(map(len, pieces))
+
+    def get_write_buffer_size(self) -> int:
+        return self._bytes
+
+    def set_write_buffer_limits(self, high: int = 0, low: int = 0) -> None:
+        self._high_bytes = high
+        self._look()
+
+    def _look(self) -> None:
+        if self._bytes > self._high_bytes:
+            self._link.pause_writing()
+
+
+async def test_a_link_is_congested_when_too_much_waits_to_be_written_also_where_the_loop_does_not_say_so() -> None:
+    for size, count in ((1_000, 400), (HIGH_WATER_BYTES * 2, 1)):
+        for in_one in (False, True):
+            link = Link(WireLimits())
+            link.connection_made(Silent(link))
+            packets = [([bytes(size)], 1, size)] * count
+            assert not link.is_congested
+            if in_one:
+                link.write_packets(packets)
+            else:
+                for packet_ in packets:
+                    link.write(*packet_)
+            assert link.is_congested
 
 
 @given(st.lists(st.integers(0, 700_000), min_size=1, max_size=6), st.lists(st.integers(1, 300_000), max_size=20))

@@ -11,7 +11,7 @@ from ..statistics import NodeList, NodeStatistics, Objective, Reason
 from . import latency
 from .member import NO_REASON, Member
 from .plan import Plan
-from .told import Drain, Told
+from .told import LongQueue, Told
 
 # Ratios this near to 1 are neutral: half a percent of a share is below what anybody could see in traffic.
 _NEUTRAL = 0.005
@@ -34,7 +34,7 @@ def nodes(
         replace(
             _node(member, plan, now_s, sent, load_ref, told.mean_s, resources),
             passes=member.passes,
-            draining=_drain(member, told.draining.get(member)),
+            long_queue=_long_queue(member, told.long_queues.get(member)),
         )
         for member in members
     )
@@ -106,11 +106,11 @@ def _reason(member: Member, now_s: float, load_ref: float | None, told_s: float 
     return Reason(objective=Objective.UTILIZATION, imbalance=imbalance, since_s=member.off_since_s, text=text)
 
 
-def _drain(member: Member, drain: Drain | None) -> Reason:
-    if drain is None or member.passes >= 1.0 or member.is_blocked:
+def _long_queue(member: Member, queue: LongQueue | None) -> Reason:
+    if queue is None or member.passes >= 1.0 or member.is_blocked:
         return NO_REASON
-    text = f"told of {drain.told:.0f} calls, {drain.fair:.0f} being its part: takes {member.passes:.0%} of its draws"
-    return Reason(objective=Objective.QUEUE, imbalance=drain.told - drain.fair, since_s=drain.since_s, text=text)
+    text = f"told of {queue.told:.0f} calls, {queue.fair:.0f} being its part: takes {member.passes:.0%} of its draws"
+    return Reason(objective=Objective.QUEUE, imbalance=queue.told - queue.fair, since_s=queue.since_s, text=text)
 
 
 _OUT = Reason(text="takes no traffic: not ready, or weight 0")

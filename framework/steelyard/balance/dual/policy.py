@@ -527,12 +527,10 @@ class Dual(PolicyBase[Member]):
         super()._updated(candidate, node, now_s)
         if candidate.weight <= 0:
             candidate.place = -1
-            self._recent.forget(candidate)
         if has_restarted:
             self._warm_again(candidate, now_s)
 
     def _left(self, candidate: Member, now_s: float) -> None:
-        self._recent.forget(candidate)
         self._window.take_out(candidate.window, now_s)
         candidate.place = -1
 

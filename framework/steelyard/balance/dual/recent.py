@@ -86,7 +86,5 @@ class Recent:
             return known
         return drawn
 
-    def forget(self, member: Member | None = None) -> None:
-        """*member*, or whoever it is."""
-        if member is None or member is self._member:
-            self._member = None
+    def forget(self) -> None:
+        self._member = None

@@ -17,7 +17,7 @@ from .member import Member
 
 
 @dataclass(frozen=True, slots=True)
-class Drain:
+class LongQueue:
     """A queue that is to become shorter: the node tells of ``told`` calls where ``fair`` are its part."""
 
     told: float
@@ -29,12 +29,12 @@ class Told:
     """``mean_s`` is how long a call takes in the fleet, None while nobody tells. *slow* is the ``slow_latency`` of the
     settings."""
 
-    __slots__ = ("_slow", "draining", "mean_s")
+    __slots__ = ("_slow", "long_queues", "mean_s")
 
     def __init__(self, slow: float) -> None:
         self._slow = slow
         self.mean_s: float | None = None
-        self.draining: dict[Member, Drain] = {}
+        self.long_queues: dict[Member, LongQueue] = {}
 
     def hear(self, member: Member, report: LoadReport, mean_load: float, now_s: float) -> None:
         """Take in a believed report of *member*, whose pressure and ``passes`` follow."""
@@ -51,14 +51,14 @@ class Told:
             relative = latency.seconds(member.told_in_flight, member.answered_per_s) / mean_s
             member.pressure = latency.counted(member.load.raw, relative, self._slow, mean_load)
             if not member.is_blocked:
-                self._drain(member, told, answered_per_s, mean_s, now_s)
+                self._judge_queue(member, told, answered_per_s, mean_s, now_s)
 
-    def _drain(self, member: Member, told: float, answered_per_s: float, mean_s: float, now_s: float) -> None:
+    def _judge_queue(self, member: Member, told: float, answered_per_s: float, mean_s: float, now_s: float) -> None:
         passes = member.passes = latency.passing(told, answered_per_s, mean_s)
-        before = self.draining.pop(member, None)
+        before = self.long_queues.pop(member, None)
         if passes < 1.0:
             since_s = now_s if before is None else before.since_s
-            self.draining[member] = Drain(told, mean_s * answered_per_s, since_s)
+            self.long_queues[member] = LongQueue(told, mean_s * answered_per_s, since_s)
 
     def update(self, members: Iterable[Member], now_s: float, *, are_keyed: bool) -> None:
         """Once a period. What a node told is believed as long as a load is fresh: of one that tells no more of its
@@ -71,10 +71,10 @@ class Told:
                 answered_per_s += member.answered_per_s
             else:
                 member.told_in_flight = member.answered_per_s = 0.0
-        for member in list(self.draining):
+        for member in list(self.long_queues):
             if member.is_blocked or not member.is_member:
-                del self.draining[member]
+                del self.long_queues[member]
             elif are_keyed or member.told_at_s < until_s:
                 member.passes = 1.0
-                del self.draining[member]
+                del self.long_queues[member]
         self.mean_s = told / answered_per_s if answered_per_s > 0.0 else None

@@ -9,7 +9,7 @@ import pytest
 from unit.sim.worlds import scenario
 
 from steelyard.sim.contender import contender
-from steelyard.sim.pace import Step, effort, in_words, paced
+from steelyard.sim.progress import Step, effort, in_words, progress
 from steelyard.sim.report import regenerate
 from steelyard.sim.run import Job, Result
 from steelyard.sim.unfinished import NAME, Unfinished
@@ -34,7 +34,7 @@ def test_what_is_left_goes_by_size_and_by_policy() -> None:
     jobs = [job("random"), job("prequal"), job("random", seconds=40.0), job("prequal", seconds=40.0)]
     times = iter([0.0, 1.0, 5.0, 7.0, 15.0])
     results = [result(one, cpu_s) for one, cpu_s in zip(jobs, (1.0, 4.0, 2.0, 8.0), strict=True)]
-    steps = list(paced(jobs, results, lambda: next(times)))
+    steps = list(progress(jobs, results, lambda: next(times)))
     assert [step.left_s for step in steps] == pytest.approx([5.0, 10.0, 8.0, 0.0])
     assert [(step.done, step.total) for step in steps] == [(1, 4), (2, 4), (3, 4), (4, 4)]
 

@@ -1,4 +1,4 @@
-"""Pace: how far many runs have come, and how long the rest will take."""
+"""How far many runs have come, and how long the rest will take."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _A_REPORT = 0.5  # what a consumer's hearing of a report takes, in calls
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A run that is over: the so-manieth of ``total``. ``left_s``: until the last one is, as far as can be told."""
+    """A run that is over: number ``done`` of ``total``. ``left_s``: until the last one is, as far as can be told."""
 
     result: Result
     done: int
@@ -24,7 +24,7 @@ class Step:
     left_s: float
 
 
-def paced(jobs: Sequence[Job], results: Iterable[Result], clock: Callable[[], float] = monotonic) -> Iterator[Step]:
+def progress(jobs: Sequence[Job], results: Iterable[Result], clock: Callable[[], float] = monotonic) -> Iterator[Step]:
     """*results* are those of *jobs*, in their order.
 
     A run's length is estimated by its calls and reports, and by how fast its policy was until now: the longest of a
